@@ -1,9 +1,10 @@
 """Rate of wrong verdicts: ``python benchmarks/acceptance_study.py [--arrays N] [--raw FILE] [--pictures DIR]``.
 
-The arrays are simulated: their true properties are known, and no storage is used. Each array gives the operation times
-of a planned run, and the requirements of pytest-ckpt judge these times. For each requirement with a time limit, each
-kind of array and each margin, the study counts the arrays that pass. The buyer's risk is the share of bad arrays that
-pass; the vendor's risk is the share of good arrays that fail. The same seed gives the same counts.
+The arrays are simulated, so their true properties are known. No storage is used. Each array yields the operation times
+of a planned run. The requirements of pytest-ckpt evaluate these times. The margin is the distance of an array's usual
+time from the limit. For each requirement with a time limit, each kind of array and each margin, the study counts the
+arrays that pass. The buyer's risk is the share of bad arrays that pass. The vendor's risk is the share of good arrays
+that fail. The same seed gives the same counts.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ PROCESSES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """The result for arrays with one margin: how many passed and failed, and whether they are good and should pass.
+    """The results of all simulated arrays with one margin.
 
-    ``late_share`` is the share of operations in service that exceed the limit. It is None if such a share does not
-    define the kind of array.
+    ``is_good`` states whether these arrays should pass. ``late_share`` is the share of operations in service that
+    exceed the limit. It is None if another property decides whether the array is good.
     """
 
     margin: float
@@ -49,10 +50,10 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """The results for one requirement (``row``) and one kind of array (``truth``), one point for each margin.
+    """The results for one requirement (``row``) and one kind of array (``truth``), with one point for each margin.
 
-    ``operations`` is the number of operations in a run that decide the verdict. ``is_independent`` is true if the times
-    of these operations are independent.
+    ``operations`` is the number of operations that decide the verdict. ``is_independent`` is true if the times of these
+    operations are independent.
     """
 
     row: str
@@ -63,7 +64,7 @@ class Curve:
 
 
 def curve(row: Row, truth: Truth, arrays: int, seed: int) -> Curve:
-    """Simulate and judge ``arrays`` arrays at each margin of their kind, and return the counts."""
+    """Simulate and evaluate ``arrays`` arrays at each margin of their kind; return the counts."""
     return Curve(
         row=row.name,
         truth=truth.name,
@@ -74,7 +75,7 @@ def curve(row: Row, truth: Truth, arrays: int, seed: int) -> Curve:
 
 
 def point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Point:
-    """Simulate and judge ``arrays`` arrays at one margin, and return the counts."""
+    """Simulate and evaluate ``arrays`` arrays at one margin; return the counts."""
     # Each point has a separate generator, so it stays the same if other points are added.
     text = f"{seed} {row.name} {truth.name} {margin}"
     chance = np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]))
@@ -93,9 +94,9 @@ def point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Poin
 
 
 def _series_of(row: Row, margin: float, drawn: Sequence[Drawn], arrays: int, ranks: int) -> Iterator[list[list[Timed]]]:
-    """Yield for each array its series of operations, with the time of every rank in seconds.
+    """Yield the series of operations of each array, with the time of every rank in seconds.
 
-    The ranks are the slowest in turn.
+    Each rank in turn is the slowest one.
     """
     scaled = [
         ((limit * (1 - margin) * one.slowest).tolist(), (limit * (1 - margin) * one.others).tolist())
@@ -112,9 +113,9 @@ def _series_of(row: Row, margin: float, drawn: Sequence[Drawn], arrays: int, ran
 
 
 def _curve_of(names: tuple[str, str, int, int]) -> Curve:
-    """Return the curve for a row name, a truth name, a count of arrays, and a seed.
+    """Return the curve for (row name, truth name, count of arrays, seed).
 
-    It runs in a worker process, which receives names because rows contain functions and cannot be sent.
+    It runs in a worker process. The arguments are names, because rows contain functions and cannot be pickled.
     """
     row_name, truth_name, arrays, seed = names
     row = next(each for each in rows() if each.name == row_name)
@@ -122,7 +123,7 @@ def _curve_of(names: tuple[str, str, int, int]) -> Curve:
 
 
 def study(arrays: int, seed: int, processes: int = PROCESSES, only: Sequence[str] = ()) -> list[Curve]:
-    """Return the curves of all requirements, or only of the rows named in ``only``."""
+    """Return the curves of all rows of the study, or only of the rows named in ``only``."""
     tasks = [
         (row.name, truth.name, arrays, seed) for row in rows() if not only or row.name in only for truth in row.truths
     ]
@@ -133,20 +134,20 @@ def study(arrays: int, seed: int, processes: int = PROCESSES, only: Sequence[str
 
 
 def processor_seconds() -> float:
-    """Return the CPU seconds of this process and its child processes; other work on the machine does not count."""
+    """Return the CPU seconds of this process and its child processes."""
     used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def machine() -> str:
-    """Return a text with the processor's model name and the Python version."""
+    """Return the processor's model name and the Python version as a text."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     return f"{names[0] if names else platform.machine()}, Python {platform.python_version()}"
 
 
 def document_of(curves: Sequence[Curve], arrays: int, seed: int) -> dict[str, Any]:
-    """Return the study as JSON data, as ``--raw`` writes it."""
+    """Return the study as JSON data, in the format of the option ``--raw``."""
     return {
         "arrays": arrays,
         "seed": seed,
@@ -160,7 +161,7 @@ def document_of(curves: Sequence[Curve], arrays: int, seed: int) -> dict[str, An
 
 
 def lines_of(document: dict[str, Any]) -> Iterator[str]:
-    """Yield the study as lines of text: one table for each row and kind of array."""
+    """Yield the study as text lines: one table for each row and kind of array."""
     yield (
         f"{document['arrays']} arrays a point, seed {document['seed']}. Good: at most {GOOD_LATE_SHARE:.0%} of "
         "operations in service exceed the limit."

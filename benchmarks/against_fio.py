@@ -1,21 +1,27 @@
 """The engine ``stream`` compared with fio: ``python benchmarks/against_fio.py DIRECTORY``.
 
 Both use the same number of files, processes and requests in flight, and the same request size. They move the same
-number of bytes (the engine adds up to 4 KiB per file), and end with fsync. They run in pairs, and each goes first in
-every second pair; the slowest process counts. The engine runs on real ranks that mpiexec starts. Its time begins at the
-barrier before a save or load and ends when all ranks are done; content is generated and compared as in every run. The
-time of fio is the time that its jobs report, with fsync and without start-up and file set-up.
+number of bytes (the engine adds up to 4 KiB per file), and end with fsync. They run in pairs; the engine goes first in
+every second pair. The time of the slowest process counts.
+
+The engine runs on real ranks that mpiexec starts. Its time begins at the barrier before a save or load, and ends when
+all ranks have finished. Content is generated and compared as in every run. The time of fio is the run time that its
+jobs report. It includes fsync and excludes start-up and file set-up.
 
 Both read the same files, because the read rate may depend on where, when and with which bytes a file was written. The
-engine and fio lay out these files in turn. In files that fio has laid out, the engine's bytes are written in place, so
-that the blocks do not move. fio runs with the fastest of its methods: io_uring or libaio (with one request in flight
-also psync), with or without huge pages for its buffers. The methods are tried before the first pair. If a busy machine
-leads to a poor choice, set the method, for example with ``--fio "io_uring mmaphuge"``.
+engine and fio create these files in turn. If fio has created them, the engine's bytes are written in place, so that the
+blocks do not move.
 
-fio does less work: it neither generates content with checksums during a save, nor compares loaded bytes (outside the
-clock). It writes the same few buffers repeatedly, so they stay in the processor's cache. With ``--fresh`` it generates
-new bytes for every write, as in a checkpoint. The output is the ratio of throughput of each pair; ``--raw FILE``
-records every time as JSON. ``--sweep`` runs only the engine, with several request sizes and depths in turn.
+fio runs with the fastest of its methods: io_uring or libaio (with one request in flight also psync), with or without
+huge pages for its buffers. The methods are tried before the first pair. If a busy machine leads to a poor choice, set
+the method, for example with ``--fio "io_uring mmaphuge"``.
+
+fio does less work than the engine. It does not generate content with checksums during a save, and it does not compare
+loaded bytes. (The comparison is not timed.) fio writes the same few buffers repeatedly, so they stay in the processor's
+cache. With ``--fresh`` it generates new bytes for every write, as in a checkpoint.
+
+The output is the ratio of throughput of each pair. ``--raw FILE`` records every time as JSON. ``--sweep`` runs only the
+engine, with several request sizes and depths.
 """
 
 from __future__ import annotations
@@ -43,7 +49,7 @@ _MODES = {"save": "write", "load": "read"}
 
 
 def as_rank(job_file: str) -> None:
-    """Act as one rank: save or load once. Rank 0 writes the times of all ranks to the result file of the job."""
+    """Act as one rank: save or load once. Rank 0 writes the result file of the job, with the times of all ranks."""
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
@@ -88,7 +94,7 @@ def shard_of(rank: int, files: int, elements: int) -> Any:
 
 
 class Stream:
-    """Saves and loads with the engine, each time in newly started ranks."""
+    """Saves and loads with the engine. Each operation starts new ranks."""
 
     def __init__(self, asked: argparse.Namespace, directory: Path, scratch: Path) -> None:
         from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
@@ -119,14 +125,14 @@ class Stream:
         self.facts: dict[str, str] = {}
 
     def files(self, number: int) -> list[list[str]]:
-        """Return a list for each rank: the paths of its files in checkpoint ``number``, relative to the directory."""
+        """Return a list for each rank: its file paths in checkpoint ``number``, relative to the directory."""
         shards = [shard_of(rank, self._job["files"], self._job["elements"]) for rank in range(self._processes)]
         return [[f"{checkpoint_name(number)}/{file.name}" for file in shard.files] for shard in shards]
 
     def run(self, kind: str, number: int, **other: int) -> tuple[float, Any]:
         """Save or load checkpoint ``number``; return the seconds of the slowest rank, and the operation as plain data.
 
-        ``other`` replaces options of the job, such as its depth. The time of a save does not include the commit.
+        ``other`` replaces options of the job, such as ``depth``. The time of a save excludes the commit.
         """
         job_file = self._scratch / "job.json"
         job_file.write_text(json.dumps({**self._job, **other, "kind": kind, "checkpoint": number}))
@@ -146,7 +152,7 @@ class Stream:
 
 
 class Fio:
-    """Writes and reads the same files with fio."""
+    """Writes and reads files of the same sizes with fio."""
 
     def __init__(self, asked: argparse.Namespace, directory: Path, stream: Stream) -> None:
         if not shutil.which("fio"):
@@ -162,7 +168,7 @@ class Fio:
         self.way: dict[str, tuple[str, str]] = {}
 
     def candidates(self) -> list[tuple[str, str]]:
-        """Return the methods of fio to try, as pairs (engine, memory)."""
+        """Return the methods of fio to try, as (I/O engine, memory of the buffers)."""
         if self._asked.fio:
             engine, memory = self._asked.fio.split(" ", 1)
             return [(engine, memory)]
@@ -175,9 +181,9 @@ class Fio:
         return [(e, m) for e in engines for m in memories]
 
     def choose(self, number: int) -> list[dict[str, Any]]:
-        """Try all methods three times on checkpoint ``number``, and set the fastest one for saves and for loads.
+        """Try all methods three times on checkpoint ``number``, and set the fastest method for saves and for loads.
 
-        Return every attempt with its method and its seconds.
+        Returns every attempt with its method and its seconds.
         """
         tried = []
         for _ in range(3):
@@ -195,10 +201,10 @@ class Fio:
         return tried
 
     def run(self, kind: str, number: int, *, lays_out: bool = False) -> tuple[float, Any]:
-        """Write new files, or read the files of checkpoint ``number``, by the ``kind`` of operation.
+        """Write or read the files of checkpoint ``number``; return the seconds of the slowest job and of each job.
 
-        Return the seconds of the slowest job, and the seconds of every job. Written files are then removed. With
-        ``lays_out`` they are kept instead: they receive the bytes of the engine's files, and replace these.
+        Writes create new files, which are removed afterwards. With ``lays_out`` they instead replace the engine's
+        files, and receive their bytes.
         """
         engine, memory = self.way[kind]
         asked = self._asked
@@ -245,7 +251,7 @@ class Fio:
 
 
 def take_place_of(ours: Path, theirs: Path) -> None:
-    """Copy the bytes of the engine's file ``ours`` into fio's file ``theirs``, and let that file replace ``ours``."""
+    """Copy the bytes of the engine's file ``ours`` into fio's file ``theirs``, and rename ``theirs`` to ``ours``."""
     with ours.open("rb") as source, theirs.open("r+b") as target:
         shutil.copyfileobj(source, target, 16 << 20)
         os.fsync(target.fileno())
@@ -253,7 +259,10 @@ def take_place_of(ours: Path, theirs: Path) -> None:
 
 
 class FioFailedError(Exception):
-    """fio has failed, for example because this directory does not support a method. The text is fio's last line."""
+    """fio has failed, for example because the directory does not support a method.
+
+    The message is fio's last output line.
+    """
 
 
 def takes_direct(directory: Path) -> bool:

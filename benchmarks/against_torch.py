@@ -1,10 +1,12 @@
 """Both engines compared with plain torch.save and torch.load: ``python benchmarks/against_torch.py DIRECTORY``.
 
 Plain torch, the engine ``torch`` and the engine ``stream`` save the same tensors with the same number of processes. In
-each round all three save or load, one after another, and the slowest process counts. Saves end with fsync; the page
-cache is dropped before loads. The engine ``stream`` loads in steps and compares after each step; in each step the
-slowest process counts. Comparisons are not timed, as in every run. The output for each round is the ratio of the
-seconds, engine / plain torch: a ratio below 1 is faster than plain torch. ``--raw FILE`` records every time as JSON.
+each round all three save or load, one after another. The time of the slowest process counts. Saves end with fsync; the
+page cache is dropped before loads. The engine ``stream`` loads in steps and compares after each step. Its time is the
+sum of the slowest process in each step. Comparisons are not timed.
+
+The output for each round is the ratio of seconds, engine / plain torch. Below 1, the engine is faster. ``--raw FILE``
+records every time as JSON.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
     committed: dict[str, PosixCommitted] = {}
 
     def make_ready(way: str) -> None:
-        """Create the state that ``way`` saves. Plain torch saves the state of the engine torch. This is not timed."""
+        """Create the state that ``way`` saves; not timed. Plain torch saves the state of the engine torch."""
         engines["stream" if way == "stream" else "torch"].fill(1)
         state.update(engines["torch"]._state)
 
@@ -123,7 +125,7 @@ def nobody_commits(_entries: object) -> Any:
 def turns(round_number: int) -> tuple[str, ...]:
     """Return plain torch and the two engines in their order in this round.
 
-    They go first in turn, so that a drift of the machine favours none of them.
+    Each of them goes first in turn, so that a drift of the machine favours none of them.
     """
     first = round_number % len(_WAYS)
     return _WAYS[first:] + _WAYS[:first]
@@ -165,7 +167,7 @@ def main() -> None:
 
 
 def measure(asked: argparse.Namespace) -> list[tuple[int, str, str, int, int, float]]:
-    """Return (round, way, kind, step, rank, seconds) of each timed save and load; a way is bare, torch or stream."""
+    """Return (round, way, kind, step, rank, seconds) of each timed save and load. A way is bare, torch or stream."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(asked.processes), context.Queue()
     workers = [context.Process(target=process, args=(r, asked, barrier, results)) for r in range(asked.processes)]

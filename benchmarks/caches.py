@@ -1,4 +1,4 @@
-"""Drops cached files for benchmarks that read outside of a run."""
+"""Drops the page cache for benchmarks that read files outside a run of pytest-ckpt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def drop_caches(files: Iterable[Path]) -> None:
-    """Drop the page cache of the host. If this is not permitted, advise the kernel to drop the pages of ``files``."""
+    """Drop the page cache of the host. If this is not permitted, ask the kernel to drop only the pages of ``files``."""
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")
     except OSError:

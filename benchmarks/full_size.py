@@ -2,9 +2,10 @@
 
     python benchmarks/full_size.py DIRECTORY [--operations 10] [--scale 1] [--raw FILE] [--certificate DIRECTORY]
 
-The target is the compact file system of the tests. It stores 12 bytes for each page of our content, and compares every
-written page. So offsets, memory, progress and the certificate are as at full size, but the speed is that of this
-machine's processor. About 2.2 TB are saved and loaded in 20 minutes. Needs root, /dev/fuse and 11 GB of memory.
+The target is the compact file system of the tests (tests/support/targets/fuse_compact.py). It stores 12 bytes for each
+4 KiB page of generated content, and compares every written page. Offsets, memory, progress and the certificate are as
+at full size, but the speed is that of this machine's processor. About 2.2 TB are saved and loaded in 20 minutes. Needs
+root, /dev/fuse and 11 GB of memory.
 
 The benchmark prints the unshared memory (USS) of the ranks and of the controller next to the planned memory. It also
 prints the processor time per GB of the ranks and of the file system.
@@ -54,7 +55,7 @@ class _Memory:
 
 
 def _measured(target: Path, words: list[str]) -> tuple[_Memory, float]:
-    """Run pytest with ``words`` on the target; return the memory of its processes, and the seconds of the run."""
+    """Run pytest with the options ``words`` on the target; return the memory of its processes, and its seconds."""
     memory, start = _Memory(), time.monotonic()
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--ckpt-target={target}", *words]
     print(" ".join(command[1:]), flush=True)
@@ -67,7 +68,7 @@ def _measured(target: Path, words: list[str]) -> tuple[_Memory, float]:
 
 
 def _planned_bytes(words: list[str]) -> int:
-    """Return the bytes of memory that `pytest-ckpt plan` states for the largest rank of a run with ``words``."""
+    """Return the memory in bytes that `pytest-ckpt plan` predicts for the largest rank of a run with ``words``."""
     command = [Path(sys.executable).with_name("pytest-ckpt"), "plan", "--json", *words]
     plan = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return int(plan["checkpoints"][0]["memory_bytes"]["largest_rank"])

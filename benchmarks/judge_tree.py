@@ -1,8 +1,8 @@
-"""Time to judge a tree of published results: ``python benchmarks/judge_tree.py [DIRECTORY] [--raw FILE]``.
+"""Time to evaluate a tree of published results: ``python benchmarks/judge_tree.py [DIRECTORY] [--raw FILE]``.
 
-The tree is invented, in the form of published results: ``--runs`` runs of ``--ranks`` ranks, with one file per rank for
-10 saves and 10 loads. A separate process, ``pytest-ckpt judge``, then reads the files from the page cache and judges
-them.
+The tree is invented, in the format of published results. It contains ``--runs`` runs of ``--ranks`` ranks, with one
+file per rank for 10 saves and 10 loads. A separate process, ``pytest-ckpt judge``, reads the files from the page cache
+and evaluates them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAXIMUM_SECONDS = 60.0
 def write_run(directory: Path, ranks: int, began: datetime, chance: random.Random) -> None:
     """Write the result files of one invented run, in which the times of the ranks differ.
 
-    Each operation begins after a pause, which starts when the slowest rank has ended the preceding operation.
+    Each operation begins after a pause. The pause begins when the slowest rank has finished the previous operation.
     """
     directory.mkdir(parents=True)
     epochs: list[dict[str, object]] = [{"start": began.isoformat(timespec="microseconds")} for _ in range(ranks)]

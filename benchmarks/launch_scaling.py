@@ -1,12 +1,12 @@
 """Cost of a launch for the controller, by number of ranks: ``python benchmarks/launch_scaling.py``.
 
-The ranks are simulated: one process opens a connection for each rank and speaks the protocol. So only the controller's
-part of a launch is measured. The columns of the table:
+The ranks are simulated: one process opens a connection for each rank and sends the rank's messages. Only the
+controller's share of a launch is measured. The columns of the table:
 
-- start: from the launch until every rank is known and rank 0 has received the job.
+- start: from the launch until every rank has connected and rank 0 has received the job.
 - beat: one message in which a rank reports its activity.
 - save: all messages about one save, and their records in files as in a run. Each rank sends two beats. Rank 0 sends
-  four events, one of them with the times of all ranks.
+  four events; one of them contains the times of all ranks.
 - rank 0: the CPU time in which rank 0 combines the results of all ranks of a save and encodes the message, without MPI.
 - end: from the last save until all messages are confirmed.
 
@@ -67,7 +67,7 @@ _OWN = RankOperation(
 
 
 def be_all_ranks(ranks: int) -> None:
-    """Act as this number of ranks: each connects, sends its number, reports activities and saves, and ends."""
+    """Act as all ranks: each one connects, sends its number, reports activities and saves, and ends."""
     environment = dict(os.environ)
     callers: list[Caller] = []
     for rank in range(ranks):
@@ -101,17 +101,17 @@ def be_all_ranks(ranks: int) -> None:
 
 
 def beat_of(rank: int, number: int) -> Beat:
-    """Return the message in which a rank reports its current activity; ``number`` is its progress, of 500."""
+    """Return the message in which a rank reports its current activity. ``number`` is its progress, from 0 to 500."""
     return Beat(rank=rank, operation=_SAVE, phase="write", file="x.pt", waiting=False, progress=(number, 500), lane="")
 
 
 def joined(ranks: int) -> OperationDone:
-    """Return the message in which rank 0 reports a completed save, with the times of all ranks."""
+    """Return the message in which rank 0 reports a completed save with the times of all ranks."""
     return OperationDone(subject=_SUBJECT, operation=combine("save", 1, 1, [_OWN] * ranks))
 
 
 def rank_0_seconds(ranks: int) -> float:
-    """Return the CPU seconds that rank 0 needs to combine the results of all ranks for a save, and to encode them."""
+    """Return the CPU seconds in which rank 0 combines the results of all ranks for a save and encodes the message."""
     gathered = [pickle.dumps(_OWN) for _ in range(ranks)]
     _, seal = seals(b"made", b"up")
     began = time.process_time()
@@ -124,10 +124,11 @@ def rank_0_seconds(ranks: int) -> float:
 
 @dataclass
 class Seen:
-    """Receives the events of one launch, passes them to ``recorder``, and keeps the time of the last event of a kind.
+    """Passes the events of one launch to ``recorder``, and stores the time of the last event of each type.
 
-    ``moments`` maps a name to the elapsed and the CPU seconds of this process. ``go_on`` lets the ranks begin to save;
-    it is called when ``imported``, the number of ranks that have completed their imports, reaches ``ranks``.
+    - ``moments``: maps an event type or a name to (elapsed seconds, CPU seconds of this process)
+    - ``imported``: the number of ranks that have completed their imports
+    - ``go_on``: called when ``imported`` reaches ``ranks``; the ranks then begin to save
     """
 
     recorder: Recorder
@@ -137,7 +138,7 @@ class Seen:
     moments: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
-        """Record an event and its time. When all ranks have reported their imports, let them begin to save."""
+        """Record an event and its time. If it completes the imports of all ranks, let the ranks begin to save."""
         self.recorder.take(event)
         self.note(event.__class__.__name__)
         if isinstance(event, Imported):
@@ -146,17 +147,17 @@ class Seen:
                 self.go_on()
 
     def note(self, name: str) -> None:
-        """Store the current time under ``name``. It replaces an earlier time with the same name."""
+        """Store the current time under ``name``, replacing an earlier time."""
         self.moments[name] = (time.perf_counter(), time.process_time())
 
     def between(self, first: str, last: str) -> tuple[float, float]:
-        """Return the elapsed seconds and the CPU seconds between the times stored as ``first`` and ``last``."""
+        """Return the elapsed seconds and the CPU seconds between two stored times."""
         (wall, cpu), (end, end_cpu) = self.moments[first], self.moments[last]
         return end - wall, end_cpu - cpu
 
 
 def measure(ranks: int, directory: Path) -> dict[str, float]:
-    """Launch this number of ranks once; return {name: value} of the measured seconds and memory."""
+    """Launch this number of simulated ranks once; return {name: seconds or bytes}."""
     launcher = Launcher(
         template=(sys.executable, __file__, "--ranks-of", "{processes}", "--"),
         version="ranks that are not real",
@@ -188,9 +189,9 @@ def measure(ranks: int, directory: Path) -> dict[str, float]:
 
 
 def _in_a_process(ranks: int) -> dict[str, float]:
-    """Return the values that `measure` returns in a forked process.
+    """Return the result of `measure` in a forked process.
 
-    Each number of ranks needs a new process, because a process rarely returns memory to the kernel.
+    Each number of ranks needs a new process, because the measured peak memory of a process never decreases.
     """
     reading, writing = os.pipe()
     if child := os.fork():
@@ -209,7 +210,7 @@ def _in_a_process(ranks: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure with each number of ranks, and print the table."""
+    """Measure a launch with each number of ranks, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=_RANKS)
     parser.add_argument("--raw", type=Path)

@@ -1,11 +1,16 @@
 """Cost of the client of object stores: ``python benchmarks/objects.py --rounds 5``.
 
-Each client sends an object of 128 MiB from memory of the caller, and reads it into memory of the caller. It sends and
-reads 4 parts of 8 MiB at a time. The clients are ours, obstore and boto3 (if installed), and ours with content. Our
-client with content generates content before a part is sent and compares it after a part is received, as the engine
-``stream`` does. All clients use one server on loopback, one after another. The server stores nothing and always returns
-the same part. The output is the medians, the ratios between clients in the same round, and the memory that each client
-adds to its process. Our client and boto3 compute checksums, as they do by default.
+Each client sends an object of 128 MiB from memory, and reads it into memory, 4 parts of 8 MiB at a time. The clients
+are:
+
+- ours
+- ours with content: generates content before a part is sent and compares it after a part is received, as the engine
+  ``stream`` does
+- obstore and boto3, if installed
+
+All clients use one server on loopback, one after another. The server stores nothing and always returns the same part.
+Our client and boto3 compute checksums, as they do by default. The output is the medians, the ratios between clients in
+the same round, and the memory that each client adds to its process.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ Act = Callable[[], None]
 
 
 def sent_part() -> bytearray:
-    """Return the bytes that the server sends for every read of a part: content such as the engine stream saves."""
+    """Return the part that the server sends for every read: content as the engine stream saves it."""
     import numpy as np  # noqa: PLC0415
 
     from pytest_ckpt.ranks.content import Content, TensorKey  # noqa: PLC0415
@@ -44,7 +49,7 @@ def sent_part() -> bytearray:
 
 
 class Nothing(BaseHTTPRequestHandler):
-    """A server that stores nothing: it discards every body, and answers every read with the same bytes."""
+    """A server that stores nothing. It discards every body, and answers every read with the same bytes."""
 
     protocol_version = "HTTP/1.1"
     part = memoryview(bytearray(PART))

@@ -1,13 +1,13 @@
 """Processor time of engine ``stream`` per GB saved and loaded: ``python benchmarks/processor_time.py DIRECTORY``.
 
-Each round saves and loads a checkpoint of one rank. It then generates and compares the same amount of content on one
-core, without storage: this is the cost of any test that verifies every byte. The processor time is the sum over all
-threads, user and kernel, from the generation of content to the result of the comparison. It does not include the start
-of processes and the drop of the page cache.
+Each round saves and loads a checkpoint of one rank. It then generates and compares the same kind of content on one
+core, without storage: any test that verifies every byte has this cost. The processor time is the sum over all threads,
+user and kernel, from the generation of content to the result of the comparison. It excludes the start of processes and
+the drop of the page cache.
 
-With ``--whole`` each round also runs the complete command at two sizes. The difference of their processor time, summed
-over all processes, is divided by the difference of their bytes. On a busy machine, the starts of two runs differ by as
-much as these bytes cost, so only the median of many such rounds is meaningful.
+With ``--whole`` each round also runs the complete command at two sizes. The difference of their processor times, over
+all processes, is divided by the difference of their bytes. On a busy machine the start of a run varies by as much as
+these bytes cost. Only the median of many such rounds is therefore meaningful.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OPTIONS = {"engine": "stream:depth=2", "model": "llama3-8b", "suite": "performa
 
 
 class Rank:
-    """Saves and loads, in this process, the files of one of eight ranks of ``llama3-8b``."""
+    """Saves and loads, in this process, the files of one of the eight ranks of ``llama3-8b``."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -45,7 +45,7 @@ class Rank:
         self._engine, self._save, self._load = engine_of("stream", shard)
 
     def round(self, checkpoint: int) -> tuple[float, float]:
-        """Save a checkpoint and load it; return the core-seconds per GB of each."""
+        """Save and load a checkpoint; return the core-seconds per GB of the save and of the load."""
         engine, place = self._engine, Path(tempfile.mkdtemp(dir=self._directory))
         start = time.process_time()
         engine.fill(checkpoint)
@@ -61,7 +61,7 @@ class Rank:
 
 
 class ContentAlone:
-    """Generates and compares content with the request size and buffers of the engine, without storage."""
+    """Generates and compares content with the engine's request size and buffers, without storage."""
 
     def __init__(self) -> None:
         self._request_bytes = EngineOptions().request_bytes
@@ -87,7 +87,7 @@ def _whole_run(directory: str) -> float:
 
 
 def _gigabytes(document: dict[str, Any]) -> float:
-    """Return the GB that a run saved; it loads the same amount."""
+    """Return the GB that a run saved, which equals the GB that it loaded."""
     operations = only_measurement(document)["operations"]
     return float(sum(operation["bytes"] for operation in operations if operation["kind"] == "save")) / 1e9
 

@@ -1,8 +1,8 @@
-"""Cost of commands that measure nothing: ``python benchmarks/questions.py [--rounds N]``.
+"""CPU time of commands that use no storage: ``python benchmarks/questions.py [--rounds N]``.
 
 The commands are ``size`` for four models and five clusters, and ``simulate`` for 1,000 runs of 30 days on five
-clusters, from a simulated run. The output is the median of the CPU seconds (user and system) of complete processes,
-including the start of Python.
+clusters. ``simulate`` uses the report of a simulated run. The output is the median of the CPU seconds (user and system)
+of complete processes, including the start of Python.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ CLUSTERS = "1000,4000,16000,64000,100000"
 
 
 def cpu_seconds(*words: str) -> float:
-    """Run a command and return its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

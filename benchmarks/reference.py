@@ -1,9 +1,9 @@
 """Our engines compared with the reference tool, DLIO: ``python benchmarks/reference.py DIRECTORY``.
 
-Each run has 10 saves and 10 loads of 1.016 GiB, the size for which docs/reference_figures.md has values of the
-reference tool. The runs use llama3-8b with its 8 ranks, and in mode open with 2 and with 4 ranks. Two values are
-compared: the time of a run outside its saves and loads (wall time of the command minus their time), and the memory of a
-rank. ``--raw FILE`` records every run as JSON.
+Each run has 10 saves and 10 loads of 1.016 GiB. docs/reference_figures.md has the reference tool's values for this
+size. The runs use llama3-8b with its 8 ranks, and in mode open with 2 and with 4 ranks. Two values are compared: the
+time of a run outside its saves and loads (wall time of the command minus their time), and the memory of a rank. ``--raw
+FILE`` records every run as JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAXIMUM_MEMORY = {"stream": 1 / 10}
 
 
 def run(asked: argparse.Namespace, engine: str, ranks: int, mode: str) -> dict[str, Any]:
-    """Run pytest once; return its times, its CPU seconds per rank, and the memory of its largest rank."""
+    """Run pytest once; return its times, its CPU seconds per rank, and the peak memory of its largest rank."""
     scale = _BYTES / layout(_MODEL, mode=mode, processes=ranks).bytes
     done = run_pytest(
         asked.directory,

@@ -1,10 +1,12 @@
 """Cost of reporting a save in a real run: ``python benchmarks/report_cost.py DIRECTORY [--ranks 16] [--saves 20]``.
 
-A pytest run saves to a directory with real ranks. During each save the controller and rank 0 record CPU time. For the
-controller, all CPU time counts from the start of the save until its times are recorded. For rank 0, only two steps of
-its main thread count: the common start of all ranks, and the end, in which rank 0 gathers, combines and reports the
-results of all ranks. For each of these two processes, the output is the median over all saves, in milliseconds and as a
-share of the time of the save.
+A pytest run saves to a directory with real ranks. During each save the controller and rank 0 record CPU time:
+
+- controller: all CPU time from the start of the save until its times are recorded
+- rank 0: only CPU time of its main thread, in two steps: the common start of all ranks, and the end of the save. In the
+  end, rank 0 gathers, combines and reports the results of all ranks.
+
+The output is the median CPU time of both processes over all saves, in milliseconds and as a share of a save's time.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ elif "pytest" in sys.orig_argv:
 
 
 def main() -> None:
-    """Perform the run, and print the CPU time of the controller and of rank 0."""
+    """Run pytest, and print the CPU time of the controller and of rank 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--ranks", type=int, default=16)

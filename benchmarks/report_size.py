@@ -1,9 +1,9 @@
-"""Time to judge and report a run with many ranks: ``python benchmarks/report_size.py [--ranks N]``.
+"""Time to evaluate and report a run with many ranks: ``python benchmarks/report_size.py [--ranks N]``.
 
-The measurement is invented. It has the form and the size of a run of llama3-1t on 1,024 ranks with 10 saves and 10
-loads; times are random, and a few ranks are slow. The benchmark processes the measurement as after a real run: it reads
-the file, judges every requirement, creates the report, and writes report.json, the certificate, JUnit and the digests.
-With ``--pdf`` it also writes the certificate as PDF; the maximum time does not include the PDF.
+The measurement is invented. It has the format and the size of a run of llama3-1t on 1,024 ranks with 10 saves and 10
+loads. Times are random, and a few ranks are slow. The benchmark processes the measurement as after a real run: it reads
+the file, evaluates every requirement, creates the report, and writes report.json, the certificate, JUnit and the
+digests. With ``--pdf`` it also writes the certificate as PDF; the time limit excludes the PDF.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAXIMUM_SECONDS, _MAXIMUM_BYTES = 3.0, 3_000_000
 
 
 def made_up(plan: Plan, operations: int, chance: random.Random) -> Measurement:
-    """Return an invented measurement with ``operations`` saves and as many loads of the planned checkpoint."""
+    """Return an invented measurement of ``operations`` saves and ``operations`` loads of the planned checkpoint."""
     shards = plan.checkpoints[0].layout
     hosts = [f"node-{n:04}.cluster.example" for n in range(-(-shards.processes // _HOST_RANKS))]
     rank_bytes = tuple(rank.bytes for rank in shards.ranks())
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def one_run(settings: Any, plan: Plan, operations: int, seed: int, *, pdf: bool = False) -> dict[str, Any]:
-    """Judge and report one invented run; return the seconds of each step and the bytes of each written file."""
+    """Evaluate and report one invented run; return the seconds of each step and the bytes of each written file."""
     gates = built_in("speed-only")
     measurement = made_up(plan, operations, random.Random(seed))
     with tempfile.TemporaryDirectory() as name:

@@ -1,9 +1,11 @@
 """Cost of a run outside its storage, by ranks and by bytes per rank: ``python benchmarks/scaling.py DIRECTORY``.
 
 Every run is a complete pytest command with ranks and a certificate, on layouts of llama3-8b in mode open. The cost
-outside the storage is the wall time of the command minus its saves and loads. ``report.json`` divides it into stages;
-the stage ``pytest`` is the time before and after the run. At each size per rank, a run with N ranks may cost at most N
-times as much outside the storage as a run with one rank. ``--raw FILE`` records every run as JSON.
+outside the storage is the wall time of the command minus its saves and loads. ``report.json`` divides this cost into
+stages. The additional stage ``pytest`` is the time before and after the run.
+
+At each size per rank, a run with N ranks may cost at most N times as much outside the storage as a run with one rank.
+``--raw FILE`` records every run as JSON.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def run(asked: argparse.Namespace, ranks: int, size_mib: int) -> dict[str, Any]:
 
 
 def columns_of(found: dict[str, Any]) -> dict[str, float]:
-    """Return {column of the table: seconds of the run in this column}."""
+    """Return {column of the table: seconds} for one run."""
     stages = dict(found["stages"])
     for stage in _STORAGE:
         stages.pop(stage, None)

@@ -1,7 +1,7 @@
 """Time of complete runs with the profile smoke, and memory of a rank: ``python benchmarks/smoke.py DIRECTORY [runs]``.
 
-The output is the median wall time of the runs, the median seconds of each of their stages, and the largest memory that
-a rank used in addition to the state that it saves.
+The output is the median wall time of the runs, the median seconds of each stage, and a memory value. The memory value
+is the largest peak memory of a rank minus the bytes that the rank saves.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """How simultaneously ranks begin a save: ``python benchmarks/start_spread.py [--ranks 8 64] [--hosts 4]``.
 
-MPI launches the ranks on this host. The ranks then synchronize many times, in the same way as before each save. After
-each synchronization every rank reads the kernel's monotonic clock. The spread of a synchronization is the time from the
-first rank that continues to the last one. The output is the median, the 95th percentile and the maximum of the spreads.
+MPI launches the ranks on this host. The ranks synchronize many times, as before each save. After each synchronization
+every rank reads the kernel's monotonic clock. The spread of a synchronization is the time from the first rank that
+continues to the last one. The output is the median, the 95th percentile and the maximum of the spreads.
 
-With ``--hosts`` the ranks simulate this number of hosts. Each simulated host then chooses its own moment to continue,
-because clocks of different hosts are not compared.
+With ``--hosts`` the ranks simulate this number of hosts. Clocks of different hosts cannot be compared, so each
+simulated host then chooses its own moment to continue.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def be_a_rank(starts: int, ranks: int, hosts: int) -> None:
 
 
 def measured(ranks: int, hosts: int, starts: int) -> list[float]:
-    """Launch the ranks, and return the spread of each of their synchronizations in seconds, sorted."""
+    """Launch the ranks; return the sorted spreads of their synchronizations in seconds."""
     words = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks)]
     words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable, __file__]
     words += ["--be", f"--ranks={ranks}", f"--hosts={hosts}", f"--starts={starts}"]
@@ -55,7 +55,7 @@ def measured(ranks: int, hosts: int, starts: int) -> list[float]:
 
 
 def main() -> None:
-    """Measure with each number of ranks, and print the median, the 95th percentile and the maximum of the spreads."""
+    """Measure with each number of ranks; print the median, the 95th percentile and the maximum of the spreads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 8, 64])
     parser.add_argument("--hosts", type=int, default=1)

@@ -1,13 +1,16 @@
 """Compares the calls of ranks on target files: ``python benchmarks/store_calls.py BEFORE NOW --directory DIRECTORY``.
 
-BEFORE and NOW are two checkouts of pytest-ckpt; append ``:PYTHON`` to run one with another Python. Both run under
-strace with the same small workload, in a directory on the file system of interest. Numbers of runs and processes are
-removed from file names.
+BEFORE and NOW are two checkouts of pytest-ckpt; append ``:PYTHON`` to run a checkout with another Python. Both run
+under strace with the same small workload, in DIRECTORY. Numbers of runs and processes are removed from file names.
 
-The calls of each thread below the subject's directory must be equal: their order, lengths, offsets and results. Calls
-such as pwrite and preadv are distributed at random over threads. For these, all calls of each file must be equal, and
-offsets must rise in each thread. Calls without an effect, such as stat, are not compared. Exit code 1 if anything
-differs. The traces remain in the directory ``--keep``.
+Only calls below the directory of the workload are compared:
+
+- The calls of each thread must be equal: their order, lengths, offsets and results.
+- Calls such as pwrite and preadv are distributed at random over threads. For these, all calls of each file must be
+  equal, and the offsets must increase in each thread.
+- Calls without an effect, such as stat, are not compared.
+
+The exit code is 1 if anything differs. The traces remain in the directory ``--keep``.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ _LINE = re.compile(r"(\w+)\((.*)\)\s+= (\S+)(?: <| \(| [A-Z]|<|$)")
 
 
 def trace(checkout: str, engine: str, directory: Path, keep: Path) -> None:
-    """Run the pytest-ckpt of a checkout under strace. strace writes one file per thread into ``keep``."""
+    """Run the pytest-ckpt of a checkout under strace, which writes one file per thread into ``keep``."""
     place, _, python = checkout.partition(":")
     home = Path(tempfile.mkdtemp(prefix="store-calls-"))
     target = Path(tempfile.mkdtemp(prefix="target-", dir=directory))
@@ -59,8 +62,8 @@ def trace(checkout: str, engine: str, directory: Path, keep: Path) -> None:
 def read(keep: Path) -> tuple[Counter[tuple[str, ...]], dict[str, Counter[str]]]:
     """Return two tables of the traced calls in ``keep``.
 
-    The first one maps a sequence of calls to the number of threads that made it. The second one maps a file to its
-    calls such as pwrite, each with its count.
+    The first table maps a sequence of calls to the number of threads that made it. The second table maps a file to the
+    number of each of its pwrite and preadv calls.
     """
     threads: Counter[tuple[str, ...]] = Counter()
     shared: dict[str, Counter[str]] = defaultdict(Counter)
@@ -90,7 +93,7 @@ def read(keep: Path) -> tuple[Counter[tuple[str, ...]], dict[str, Counter[str]]]
 def normalised(line: str) -> tuple[str, str, str] | None:
     """Return the name, the file and the comparable text of the call in a line of strace.
 
-    The text omits parts that differ between runs. Return None for a call on a file outside the subject's directory.
+    The text omits values that differ between runs. Returns None if the file is not below the workload's directory.
     """
     found = _LINE.match(line)
     if not found:
@@ -146,7 +149,7 @@ def main() -> None:
 
 
 def show(before: Counter[tuple[str, ...]], now: Counter[tuple[str, ...]]) -> None:
-    """Print the first differing calls of the threads whose sequences of calls appear in only one of the two traces."""
+    """Print the first differing calls of threads whose sequence of calls is in only one of the two traces."""
     only_before, only_now = sorted((before - now).elements()), sorted((now - before).elements())
     print(f"  threads that are not on the other side: {len(only_before)} before, {len(only_now)} now")
     for one, other in zip(only_before, only_now, strict=False):

@@ -1,15 +1,15 @@
 """Cost of the code between engine and file, in two versions: ``python benchmarks/store_cost.py BEFORE NOW``.
 
-BEFORE and NOW are two checkouts of pytest-ckpt; append ``:PYTHON`` to run one with another Python. In each pair, one
-process of each checkout saves and loads the files of one rank several times; the checkouts go first in turn. As far as
-the engine permits, the time to generate and compare content is not included. The output for each engine is the ratio
-now ÷ before over all pairs:
+BEFORE and NOW are two checkouts of pytest-ckpt; append ``:PYTHON`` to run a checkout with another Python. In each pair,
+one process of each checkout saves and loads the files of one rank several times. The checkouts go first in turn. If the
+engine permits, the time to generate and compare content is excluded. The output for each engine is the ratio now ÷
+before over all pairs:
 
 - user and system CPU seconds of all threads; the median must not exceed 1.02
 - wall time; the 95 % interval of its geometric mean must not be completely above 1.02
 
-Exit code 1 if a ratio of an engine exceeds its limit. ``--directory`` should be on tmpfs, where no device hides the
-cost of the code.
+The exit code is 1 if a ratio exceeds its limit. ``--directory`` should be on tmpfs, where no device hides the cost of
+the code.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _QUANTILE = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.2
 def child(engine_name: str, directory: Path, rounds: int) -> None:
     """Save and load in each round; print the bytes, and the CPU and wall seconds of each save and load, as JSON.
 
-    An additional first round is a warm-up and is not included.
+    An additional first round is a warm-up and is not printed.
     """
     from pytest_ckpt.sizing.models import layout  # noqa: PLC0415 - from the measured checkout
 
@@ -63,14 +63,14 @@ def child(engine_name: str, directory: Path, rounds: int) -> None:
 
 
 def measured(act: Any) -> tuple[float, float]:
-    """Call ``act``; return the CPU seconds of all threads and the wall seconds."""
+    """Call ``act``; return its CPU seconds (all threads) and its wall seconds."""
     cpu, start = time.process_time(), time.perf_counter()
     act()
     return time.process_time() - cpu, time.perf_counter() - start
 
 
 def engine_of(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
-    """Return an engine, a function that saves to a directory with it, and a function that performs one load step."""
+    """Return an engine, a function that saves to a directory, and a function that performs one load step."""
     from pytest_ckpt.facts.proofs import CommitProof  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
@@ -116,7 +116,7 @@ def run(checkout: str, engine: str, directory: Path, rounds: int) -> dict[str, A
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """Return the geometric mean of ratios, and its 95 % interval."""
+    """Return the geometric mean of ratios, and the ends of its 95 % interval."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)
     half = _QUANTILE.get(len(logs) - 1, 1.96) * statistics.stdev(logs) / math.sqrt(len(logs))

@@ -3,12 +3,12 @@
 Each run saves with the engine stream, synchronously and asynchronously, with as many ranks as cores. The output is the
 median over the runs of three values:
 
-- steps: the spread of the median times of the twenty steps after each save (at most 2 %)
+- steps: the spread of the median times of the twenty training steps after each save (at most 2 %)
 - copy: the rate of the engine's copy of the state, divided by the rate of numpy.copyto in the same processes (at least
   0.7)
 - background: the rate of background writes, divided by the rate of synchronous saves of the same engine (at least 0.9)
 
-Run it on an idle machine. Exit code 1 if a limit is missed.
+Run it on an idle machine. The exit code is 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def measured(directory: Path, scale: str, ranks: int) -> dict[str, dict[str, Any
 
 
 def figures(by_strategy: dict[str, dict[str, Any]], scale: str, ranks: int) -> dict[str, float]:
-    """Return {name: value} of the three values that are printed for one run, after its copies are measured."""
+    """Measure the copies of the state; return {name: value} of the three printed values for one run."""
     saves = {name: [o for o in m["operations"] if o["kind"] == "save"] for name, m in by_strategy.items()}
     training = by_strategy["async"]["patterns"]["training"]["saves"]
     alone = [statistics.median(s["after_seconds"]) for s in training]
@@ -94,7 +94,7 @@ def figures(by_strategy: dict[str, dict[str, Any]], scale: str, ranks: int) -> d
 
 
 def main() -> int:
-    """Perform the runs and print the medians; return the exit code, 1 if a limit is missed."""
+    """Perform the runs and print the medians; return the exit code (1: a limit is missed)."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--runs", type=int, default=5)

@@ -1,9 +1,9 @@
 """Rate of wrong results of ``pytest-ckpt trend``: ``python benchmarks/trend_power.py [--series N] [--raw FILE]``.
 
-Nightly runs are simulated with log-normal times; one time in twenty is an outlier (1.5 to 4 times as long). A false
-alarm is a reported change in a series without a change. Its rate is measured for a single check, and for a year with a
-check every morning. Power is the share of series in which a slowdown is reported within a number of nights after its
-begin; 40 nights precede the slowdown.
+Nightly runs are simulated with log-normal times. One time in twenty is an outlier (1.5 to 4 times as long). A false
+alarm is a reported change in a series without a change. The rate of false alarms is measured for a single check, and
+for a year with a check every morning. Power is the share of series in which a slowdown is reported within a number of
+nights after it began. Each slowdown begins after 40 nights.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NIGHTS = (5, 6, 8, 10, 13, 16, 21)
 
 
 def nights(chance: random.Random, count: int, spread: float, slower: float = 1.0) -> list[float]:
-    """Return the simulated median times of ``count`` nightly runs, all multiplied by ``slower``.
+    """Return the simulated median times of ``count`` nightly runs, multiplied by ``slower``.
 
     ``spread`` is the standard deviation of their logarithm, without outliers.
     """
@@ -34,15 +34,15 @@ def nights(chance: random.Random, count: int, spread: float, slower: float = 1.0
 
 
 def false_alarms(spread: float, series: int) -> float:
-    """Return the share of series in which one check, after 61 nights without a change, reports a change."""
+    """Return the share of series in which a check after 61 nights without a change reports a change."""
     chance = random.Random(f"false alarms {spread}")
     return sum(find_change(nights(chance, _BEFORE + WINDOWS[-1], spread)) is not None for _ in range(series)) / series
 
 
 def alarms_of_a_year(spread: float, years: int) -> tuple[float, float]:
-    """Return two shares of years that have a false alarm on at least one morning.
+    """Return two shares of years: years with a false alarm on at least one morning, and years with a large false alarm.
 
-    The second share includes only years with a false alarm that reports times at least 10 % longer.
+    A large false alarm reports times that are at least 10 % longer.
     """
     chance = random.Random(f"a year {spread}")
     found = slower = 0
@@ -55,7 +55,7 @@ def alarms_of_a_year(spread: float, years: int) -> tuple[float, float]:
 
 
 def found_after(spread: float, slower: float, series: int) -> dict[int, float]:
-    """Return {nights since a slowdown began: share of the series in which it was reported in one of these nights}."""
+    """Return {number of nights since a slowdown began: share of series in which it was reported by then}."""
     chance = random.Random(f"power {spread} {slower}")
     fields = dict.fromkeys(_NIGHTS, 0)
     for _ in range(series):

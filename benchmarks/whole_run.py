@@ -1,4 +1,4 @@
-"""Common code of benchmarks that start complete runs with the ``pytest`` command, as a user does."""
+"""Common code of benchmarks that run pytest completely, as a user does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class WholeRun:
-    """A completed run: its report, and the wall and CPU seconds of the command, including its child processes."""
+    """A completed run: its report, and the wall and CPU seconds of the command with its child processes."""
 
     document: dict[str, Any]
     wall: float
@@ -45,7 +45,7 @@ def run_pytest(target: str, **options: object) -> WholeRun:
 
 
 def only_measurement(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the measurement of a run that has exactly one. Raises AssertionError if its launch failed."""
+    """Return the measurement of a run that has exactly one measurement. Raises AssertionError if its launch failed."""
     (measurement,) = document["measurements"]
     assert measurement["failure"] is None, measurement["failure"]
     return dict(measurement)

@@ -1,8 +1,8 @@
-"""The records and functions that vendors' plugins import. Pure.
+"""The interface for vendors' plugins: the records and functions that they import. Pure, without I/O.
 
-`requirement` decorates a function that judges a run. A plugin's hooks return records such as `EngineSpec` and
-`Section`. The function of a requirement receives `Measurement` with its `Operation`, `ClusterLimits` and `Settings`,
-and returns a `Decision`. `TargetSpec` is an additional kind of target; its code follows the protocols of
+`requirement` is the decorator of a function that judges a run. This function receives `Measurement` with its
+`Operation`, `ClusterLimits` and `Settings`, and returns a `Decision`. Hooks of a plugin return records such as
+`EngineSpec` and `Section`. `TargetSpec` adds a type of target; its code follows the protocols of
 `pytest_ckpt.targets.protocol`.
 """
 
@@ -44,7 +44,10 @@ _ANSWERS = ("met", "failed", "not run")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A part of the certificate that a plugin writes: paragraphs, then a table. Everything is text, never HTML."""
+    """A section that a plugin adds to the certificate: paragraphs, then a table.
+
+    All fields are plain text, not HTML.
+    """
 
     title: str
     paragraphs: Sequence[str] = ()
@@ -55,8 +58,8 @@ class Section:
 def read_requirement(stated: object, plugin: str) -> Requirement:
     """Check a plugin's requirement, and return it as a row of the catalogue.
 
-    The function of the returned row passes copies of the facts to the plugin's function. If the plugin's function
-    raises, the outcome is "not run". Raises ValueError with a sentence on the problem.
+    The row's function calls the plugin's function with copies of the facts. If the plugin's function raises, the
+    outcome is "not run". Raises ValueError if the requirement is invalid.
     """
     row = requirement_of(stated)
     if row is None or row.function is None:
@@ -83,7 +86,7 @@ def read_requirement(stated: object, plugin: str) -> Requirement:
 
 
 def read_section(stated: object) -> dict[str, Any]:
-    """Check a plugin's section, and return it in plain types. Raises ValueError with a sentence on the problem."""
+    """Check a plugin's section, and return it in plain types. Raises ValueError if it is invalid."""
     if not isinstance(stated, Section):
         raise ValueError(f"{stated!r} is no pytest_ckpt.vendors.Section")
     if not isinstance(stated.title, str) or not stated.title.strip():
@@ -105,9 +108,7 @@ def read_section(stated: object) -> dict[str, Any]:
 
 
 def read_facts(stated: object) -> dict[str, str]:
-    """Check a plugin's facts about the environment, and return them. Raises ValueError with a sentence on the
-    problem.
-    """
+    """Check a plugin's facts about the environment, and return them. Raises ValueError if they are invalid."""
     if not isinstance(stated, Mapping):
         raise ValueError(f"{stated!r} is not a mapping of names to texts")
     for name, value in stated.items():
@@ -119,7 +120,7 @@ def read_facts(stated: object) -> dict[str, str]:
 
 
 def in_words(error: BaseException) -> str:
-    """Return an exception as text in one line."""
+    """Return type and message of an exception, in one line."""
     message = " ".join(str(error).split())
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
@@ -133,7 +134,7 @@ def _texts(stated: object, what: str) -> list[str]:
 def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: str) -> Callable[..., Decision]:
     """Return a function that calls a plugin's function with copies of the facts, and checks its decision.
 
-    If the plugin's function raises or the decision is invalid, the outcome is "not run".
+    If the plugin's function raises or its decision is invalid, the outcome is "not run".
     """
 
     @functools.wraps(function)
@@ -150,7 +151,7 @@ def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: 
 
 
 def _checked(stated: object, units: tuple[str, ...]) -> Decision:
-    """Check that a decision can be written to the report, and return it. Raises ValueError otherwise."""
+    """Check a plugin's decision, and return it for the report. Raises ValueError if it is invalid."""
     if not isinstance(stated, Decision):
         raise ValueError(f"it returned {stated!r}, and a pytest_ckpt.vendors.Decision is expected")
     if stated.outcome not in _ANSWERS:

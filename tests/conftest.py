@@ -1,4 +1,4 @@
-"""Fixtures for the project's own tests: directories on a real disk, mounts, and pytest runs end to end."""
+"""Fixtures of the project's tests: directories on a real disk, mounts, and end-to-end runs of pytest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.register_assert_rewrite("tests.support.hosts.bad_luck", "tests.support.ho
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set the user's cache directory to a temporary directory. Runs store data for later runs in it."""
+    """Use a temporary directory as the user's cache directory, in which runs store data for later runs."""
     with pytest.MonkeyPatch.context() as patch:
         # Without this, threads of numpy's library spin for 50 ms in each controller that starts.
         patch.setenv("OPENBLAS_NUM_THREADS", "1")
@@ -34,8 +34,7 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def signals_given_back() -> Iterator[None]:
     """Restore the handlers of SIGINT and SIGTERM after each test.
 
-    When a test ends a run in this process, the run ignores these signals. Without this fixture, later processes would
-    inherit that.
+    A run in this process may leave both signals ignored, and later child processes would inherit this.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
@@ -47,7 +46,7 @@ def signals_given_back() -> Iterator[None]:
 def make_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
     """Return a function that creates an empty directory on a disk and returns its path.
 
-    A directory in memory would not do, because its files are always cached.
+    A tmpfs is not suitable, because its files are always in memory.
     """
     base, made = tmp_path_factory.getbasetemp(), None
     if file_system_of(base) == "tmpfs":
@@ -80,9 +79,9 @@ def front_door(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
 
 @pytest.fixture
 def mount(make_home: Callable[[str], Path]) -> Iterator[Mounts]:
-    """Return a function that mounts a small file system: tmpfs, or any other kind on a loop device.
+    """Return a function that mounts a small file system: tmpfs, or another type on a loop device.
 
-    All are unmounted after the test.
+    All file systems are unmounted after the test.
     """
     mounts = Mounts(make_home)
     yield mounts

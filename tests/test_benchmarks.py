@@ -1,4 +1,4 @@
-"""Each program in benchmarks/ can be imported, and the names that its functions import exist."""
+"""Each program in benchmarks/ can be imported, and every name that its functions import exists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OURS = ("pytest_ckpt", "tests")
 
 
 def imports(file: Path) -> Iterator[ast.ImportFrom]:
-    """Yield each "from … import" of one of our modules in a file, including imports inside functions."""
+    """Yield each "from … import" of a project module in a file, including imports inside functions."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
             yield node
@@ -28,7 +28,7 @@ def imports(file: Path) -> Iterator[ast.ImportFrom]:
 def names_of(module: str) -> set[str]:
     """Return the names that a module defines. Raises ImportError if there is no such module.
 
-    They are read from its text, because importing some modules starts MPI.
+    The function parses the source, because importing some modules starts MPI.
     """
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:

@@ -1,4 +1,4 @@
-"""Plain ``pytest`` omits only slow tests: each row of these tables still has a test."""
+"""The fast set (plain ``pytest``) has at least one test for each requirement, command and fault topic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL_OF = {"requirements": set(REQUIREMENTS), "commands": set(COMMANDS), "faults"
 
 @pytest.fixture(scope="module")
 def held(request, tmp_path_factory):
-    """Return {test of the fast set: the table rows that its mark ``covers`` names}."""
+    """Return {test of the fast set: the names in its mark ``covers``}."""
     if getattr(request.config, "workerinput", {}).get(HAS_FAST_SET):
         return held_by(request.session.items)
     file = tmp_path_factory.mktemp("held") / "held.json"
@@ -50,8 +50,5 @@ def test_the_fast_set_goes_through_the_front_door(held):
 
 
 def test_no_module_of_tests_imports_what_takes_seconds_before_its_tests_run(request):
-    """No test module imports a slow library when it is collected.
-
-    Each worker process collects every test module, so each would repeat these imports.
-    """
+    """No test module imports a slow library during collection, which each worker process would repeat."""
     assert request.config.stash[IMPORTED] == set()

@@ -1,4 +1,4 @@
-"""Packages import only packages below them. Imports are read from syntax trees, so those in functions count, too."""
+"""Packages import only packages below them. Imports are read from syntax trees, including imports in functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARCHITECTURE = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
 
 
 def rooms_of(page):
-    """Return the packages in the table of a page, from top to bottom."""
+    """Return the package names in the table of a Markdown page, from top to bottom."""
     table = page.partition("\n## Packages\n")[2].partition("\n## ")[0]
     return tuple(re.findall(r"^\| `([a-z_]+)(?:/|\.py)` \|", table, re.MULTILINE))
 
@@ -85,7 +85,7 @@ def trees():
 
 @cache
 def imported(tree, path, *, at_import_time=False):
-    """Return the dotted names that a module imports; with ``at_import_time`` only those at its top level."""
+    """Return the dotted names that a module imports. With ``at_import_time``, return only its top-level imports."""
     nodes = top_level(tree.body) if at_import_time else ast.walk(tree)
     names = set()
     for node in nodes:
@@ -113,7 +113,7 @@ def is_module(package, name):
 
 
 def own(names):
-    """Yield the path of each of our modules among ``names``, which are dotted names."""
+    """Yield the path of each project module among the dotted ``names``."""
     for name in names:
         first, *rest = name.split(".")
         if first == PACKAGE.name:
@@ -136,7 +136,7 @@ def test_the_page_names_the_rooms_from_pytest_down_to_what_knows_nothing():
 
 
 def test_no_room_has_more_plain_tables_than_it_is_allowed():
-    """Each package has at most its allowed number of plain dictionaries as types.
+    """Each package has a maximum number of plain dictionaries as types.
 
     Tools cannot check the fields of a plain dictionary, so data with known fields should be a dataclass.
     """
@@ -192,7 +192,7 @@ def test_every_library_has_an_owner():
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] in {*DECIDE, "sizing", "analysis"}
                                   or p.name == "vendors.py"], ids=str)  # fmt: skip
 def test_what_decides_is_pure(path):
-    """Modules that decide use no file, process, clock or randomness, so that a result can be computed again."""
+    """Modules that evaluate, plan or analyse use no file, process, clock or randomness, so results are reproducible."""
     impure = {"os", "subprocess", "time", "random", "secrets", "socket", "shutil", "tempfile", "datetime", "pathlib"}
     if path.as_posix() == "analysis/statistics.py":
         impure -= {"random"}  # its bootstrap uses a fixed seed, so the answer is always the same
@@ -200,10 +200,7 @@ def test_what_decides_is_pure(path):
 
 
 def test_judging_needs_neither_ranks_nor_targets_nor_checks():
-    """Packages that judge import no code of ranks, targets or checks.
-
-    Judging a run again needs only files.
-    """
+    """The evaluating packages import no code of ranks, targets or checks: a repeated evaluation needs only files."""
     for path, tree in trees():
         if room_of(path) in DECIDE:
             assert not {room_of(other) for other in own(imported(tree, path))} & {"conformance", "ranks", "targets"}
@@ -226,7 +223,7 @@ NOT_FILES = {
 
 
 def calls_by_name(tree):
-    """Yield (name, object, first argument) of every call that may access a file by its name, as source text."""
+    """Yield (function, object, first argument) as source text, for every call that may access a file by name."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -238,7 +235,7 @@ def calls_by_name(tree):
 
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] == "ranks"], ids=str)
 def test_ranks_touch_no_file_but_those_of_the_kernel(path):
-    """Ranks access the target only through a store. Other files that they read are in /proc and /sys."""
+    """Ranks access the target only through a store. They read other files only in /proc and /sys."""
     touched = [
         (call, on, argument)
         for call, on, argument in calls_by_name(tree_of(path))
@@ -251,10 +248,7 @@ def test_ranks_touch_no_file_but_those_of_the_kernel(path):
 
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] not in {"targets", "conformance"}], ids=str)
 def test_no_module_builds_a_path_of_the_target(path):
-    """Only the package of targets appends names to an area's location, or passes the location to Path.
-
-    The checks of the package conformance may do so, too.
-    """
+    """Only the packages targets and conformance append names to an area's location, or pass the location to Path."""
     built = [
         ast.unparse(node)
         for node in ast.walk(tree_of(path))
@@ -271,7 +265,7 @@ def test_no_module_builds_a_path_of_the_target(path):
 
 
 def is_place(node):
-    """Return whether an expression contains the location of an area or of a target."""
+    """Return whether an expression contains an attribute ``location``, as of an area or a target."""
     return any(isinstance(part, ast.Attribute) and part.attr == "location" for part in ast.walk(node))
 
 
@@ -282,9 +276,9 @@ def test_the_catalogue_alone_imports_the_suites():
 
 
 def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
-    """Loading the plugin imports only a few small modules.
+    """Loading the plugin imports only a few small modules, because every pytest run imports them.
 
-    Every pytest run in the environment pays for these imports. Another test measures them at run time.
+    Another test measures the imports at run time.
     """
     seen, left = set(), [Path("plugin/session_hooks.py")]
     while left:
@@ -305,7 +299,7 @@ def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
 
 
 def test_no_judge_matches_a_text_with_a_regular_expression():
-    """Packages that judge do not import ``re``: they get typed facts and need not search texts."""
+    """The evaluating packages do not import ``re``. They get typed facts and do not search texts."""
     judging = {path: tree for path, tree in trees() if path.parts[0] in DECIDE}
     assert judging
     assert {str(path) for path, tree in judging.items() if "re" in imported(tree, path)} == set()

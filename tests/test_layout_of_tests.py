@@ -1,4 +1,4 @@
-"""The tests have the same directories as the package. Shared code is in tests/support, and no test imports another."""
+"""The tests have the same directories as the package. Shared code is in tests/support; tests import no other test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ FILES = sorted(path.relative_to(TESTS) for path in TESTS.rglob("*.py"))
 
 
 def imported(path: Path) -> set[str]:
-    """Return the dotted names that a test file imports."""
     names = set()
     for node in ast.walk(ast.parse((TESTS / path).read_text())):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""A name that a docstring of a function quotes exists in the code of its module: renames reach the docstrings, too."""
+"""Every name quoted in a function's docstring exists in the code of its module, so renames reach docstrings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionD
 
 
 def unknown_names(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (function, name) for each name that a function's docstring quotes and the code of the module lacks."""
+    """Yield (function, name) for each quoted name in a function's docstring that the module's code does not contain."""
     tree = ast.parse(text)
     docstrings = {id(node.body[0].value) for node in _documented(tree)}
     known = {word for node in ast.walk(tree) if id(node) not in docstrings for word in _words_of(node)}

@@ -1,4 +1,4 @@
-"""Code inside strings of the tests imports only names that exist. Neither mypy nor ruff reads these strings."""
+"""Code inside strings of the tests imports only names that exist. mypy and ruff do not check these strings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unknown(NamedTuple):
 
 
 def unknown_names(text: str) -> Iterator[Unknown]:
-    """Yield each of our names that code in strings uses and that does not exist, with the line of the string."""
+    """Yield each missing project name that code in a string uses, with the line of the string."""
     for line, string in _strings(ast.parse(text)):
         if _STATEMENT.search(string):
             for statement in _parsed(string):
@@ -34,7 +34,7 @@ def unknown_names(text: str) -> Iterator[Unknown]:
 
 
 def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield (line, value) of each string. In an f-string, the word ``inserted`` replaces each inserted value."""
+    """Yield (line, value) of each string. In f-strings, "inserted" replaces each inserted value."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.JoinedStr):
             parts = (str(part.value) if isinstance(part, ast.Constant) else "inserted" for part in node.values)
@@ -46,9 +46,9 @@ def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _parsed(string: str) -> list[ast.Module]:
-    """Return the code in a string.
+    """Return the syntax trees of the code in a string.
 
-    If the whole string is not valid code, return only its lines that are valid imports.
+    If the string is not valid code as a whole, return the trees of its valid import lines.
     """
     try:
         return [ast.parse(textwrap.dedent(string))]
@@ -106,7 +106,7 @@ def _file_of(module: str) -> Path | None:
 def _bound_in(file: Path) -> frozenset[str]:
     """Return the names that a module defines.
 
-    They are read from its text, because importing some modules takes seconds.
+    The function parses the source, because importing some modules takes seconds.
     """
     names = {"__file__", "__name__", "__doc__"}
     for node in _top_level(ast.parse(file.read_text())):

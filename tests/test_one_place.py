@@ -1,7 +1,4 @@
-"""Code that once existed in several places exists in one place only.
-
-If it appears in a second place, a test fails and names the first.
-"""
+"""Some code must exist in only one module: a test fails if another module contains it, too."""
 
 from __future__ import annotations
 
@@ -64,9 +61,9 @@ def test_page_and_terminal_say_the_same_of_a_rehearsal(
 
 
 def test_nothing_looks_for_a_word_in_a_sentence_or_in_json_text() -> None:
-    """No code looks for a word in a sentence or in JSON text, because wording and white space may change.
+    """Templates and modules read facts such as an outcome from fields.
 
-    Facts such as an outcome are fields.
+    They do not search texts, whose wording may change.
     """
     asked = {
         path.name: found

@@ -1,6 +1,6 @@
 """A new requirement, check, pattern, model, engine or option needs only the steps in ARCHITECTURE.md.
 
-Each of them is added to a copy of the project. Nothing else is changed, so code that lists their names elsewhere fails.
+The tests add one of each to a copy of the project and change nothing else. Code that lists the names elsewhere fails.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def test_the_new_engine_saves_and_loads(tree, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.timeout(PATIENCE_SECONDS + 300)
 def test_every_fast_test_passes_with_one_more_of_each(tree):
-    """Runs the fast tests of the copy, including those that are not in ``RELEVANT``."""
+    """Runs the complete fast set in the copy. The next test runs only the tests in ``RELEVANT``."""
     left_out = [f"--deselect={test}" for test in OF_THE_WHOLE_TREE]
     found = python(tree, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *left_out)
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""Which tests run, how many of them run concurrently, and which run alone."""
+"""The selection of tests, the number of test processes, and tests that run alone."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_each_test_has_a_limit_and_may_have_another(front_door, pytester):
 
 
 def may_enter(directory, how):
-    """Return whether the lock in a directory can be taken now; ``how`` is LOCK_SH or LOCK_EX."""
+    """Return whether the lock in a directory is free. The mode ``how`` is LOCK_SH or LOCK_EX."""
     with (directory / "room.lock").open("w") as room:
         try:
             fcntl.flock(room, how | fcntl.LOCK_NB)
@@ -182,7 +182,7 @@ def test_patience_is_never_less_than_what_was_asked():
 
 @pytest.mark.thorough
 def test_without_what_the_tests_need_pytest_tells_of_itself_and_what_they_need(tmp_path):
-    """Without hypothesis, ``pytest --help`` works in a checkout; a test run names the packages that are missing."""
+    """Without hypothesis, ``pytest --help`` works in a checkout; a test run names the missing packages."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['hypothesis'] = None\n")

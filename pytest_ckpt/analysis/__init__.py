@@ -1,1 +1,1 @@
-"""Pure statistics over times and runs."""
+"""Statistics of operation times and of runs. Pure: no module reads or writes files."""

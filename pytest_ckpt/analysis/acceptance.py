@@ -1,7 +1,8 @@
-"""Bounds of acceptance sampling: conclusions about all operations from a number of independent trials. Pure.
+"""Acceptance sampling: statements about all operations of a storage, from a number of independent trials. Pure.
 
-Shares are exact (Clopper and Pearson, Biometrika 26, 1934). The tolerance bound assumes that times are log-normal, so
-it is an estimate (k-factor by the non-central t distribution: Owen, Sandia monograph SCR-607, 1963).
+A trial is one save or load; it meets its time limit or misses it. Bounds of shares are exact (Clopper and Pearson,
+Biometrika 26, 1934). The tolerance bound is an estimate, because it assumes log-normal times. Its k-factor follows from
+the non-central t distribution (Owen, Sandia monograph SCR-607, 1963).
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ _MAXIMUM_K = 200.0
 
 
 def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
-    """Return the exact one-sided lower bound of the share of all operations that meet a limit; ``met`` of ``trials``
-    met it.
+    """Return the exact one-sided lower bound of the share of all operations that meet their limit.
 
-    If the share were smaller, the probability of ``met`` or more would be below ``1 - confidence``. If all trials met
-    the limit, the bound is ``(1 - confidence) ** (1 / trials)``.
+    ``met`` of ``trials`` met the limit. If the true share were below the bound, ``met`` or more trials would meet the
+    limit with a probability below ``1 - confidence``. If all trials met it, the bound is
+    ``(1 - confidence) ** (1 / trials)``.
     """
     if not 0 <= met <= trials or not trials:
         raise ValueError(f"{met} of {trials} trials")
@@ -65,29 +66,27 @@ def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
 
 
 def shown_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
-    """Return `least_share` as it is printed, rounded down to a tenth of a percent.
-
-    The printed share is therefore never too large.
-    """
+    """Return `least_share`, rounded down to a tenth of a percent for printing."""
     return math.floor(least_share(trials, met, confidence) * _STEPS_OF_SHARES) / _STEPS_OF_SHARES
 
 
 def largest_share(trials: int, confidence: float = CONFIDENCE) -> float:
-    """Return the largest share of losses that is still possible after ``trials`` trials without a loss.
+    """Return the largest share of lost checkpoints that remains possible after ``trials`` trials without a loss.
 
-    It is rounded up to a tenth of a percent: 63.2 % for 3 trials with the usual confidence.
+    The share is rounded up to a tenth of a percent: 63.2 % for 3 trials with the default confidence.
     """
     return 1 - shown_share(trials, trials, confidence)
 
 
 def trials_for(share: float, confidence: float = CONFIDENCE, misses: int = 0) -> int:
-    """Return the number of trials that is necessary to show that at least ``share`` of all operations meet a limit.
+    """Return the number of trials that shows that at least ``share`` of all operations meet their limit.
 
-    At most ``misses`` of the trials may miss the limit.
+    At most ``misses`` of the trials may miss the limit. The result is the smallest n with this property: if only
+    ``share`` of all operations meet the limit, at most ``misses`` of n trials miss it with a probability of at most
+    ``1 - confidence``.
 
-    If the share ``1 - share`` of all operations misses the limit, at most ``misses`` of n trials miss it with a
-    probability of at most ``1 - confidence``. The result is the smallest such n: 59 for 95 %, 299 for 99 %, 473 for 99
-    % with one miss. Exact binomial: Dodge and Romig, Sampling Inspection Tables, 1959.
+    Examples: 59 for 95 %, 299 for 99 %, 473 for 99 % with one miss. Exact binomial: Dodge and Romig, Sampling
+    Inspection Tables, 1959.
     """
 
     def shows(trials: int) -> bool:
@@ -100,18 +99,16 @@ def trials_for(share: float, confidence: float = CONFIDENCE, misses: int = 0) ->
 
 
 def shows_ten_of_ten(share: float, confidence: float, misses: int) -> bool:
-    """Return whether a sampling plan shows at least as much as ten trials without a miss.
+    """Return whether a sampling plan proves at least the share that ten trials without a miss prove.
 
-    The plan has the trials of `trials_for`, of which ``misses`` missed the limit.
+    The plan has `trials_for` trials, and ``misses`` of these trials miss the limit.
     """
     trials = trials_for(share, confidence, misses)
     return least_share(trials, trials - misses) >= least_share(MLPERF_TRIALS, MLPERF_TRIALS)
 
 
 def _at_least(met: int, trials: int, share: float) -> float:
-    """Return the probability that ``met`` or more of ``trials`` succeed, if each succeeds with the probability
-    ``share``.
-    """
+    """Return the probability of ``met`` or more successes in ``trials``, each with the probability ``share``."""
     some, none = math.log(share), math.log1p(-share)
     ways = math.lgamma(trials + 1)
     return math.fsum(
@@ -122,10 +119,11 @@ def _at_least(met: int, trials: int, share: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerance:
-    """An estimated upper bound for the times of a given share of all operations, with a confidence.
+    """An estimated upper bound for the times of a given share of all operations.
 
-    ``fit`` is the correlation of the normal probability plot of the logarithms (Filliben, Technometrics 17, 1975): 1 if
-    the times are distributed exactly log-normally. The estimate is doubtful if 95 % of log-normal samples fit better.
+    ``fit`` measures whether the times are log-normal: 1 is a perfect fit. It is the correlation of the normal
+    probability plot of the logarithms (Filliben, Technometrics 17, 1975). The estimate is doubtful if 95 % of
+    log-normal samples have a better fit.
     """
 
     seconds: float
@@ -134,8 +132,10 @@ class Tolerance:
 
 
 def tolerance(seconds: Sequence[float], share: float = SHARE, confidence: float = CONFIDENCE) -> Tolerance | None:
-    """Return the log-normal tolerance bound; None for fewer than ``MINIMUM_TIMES`` times, or for times without
-    variance."""
+    """Return the log-normal tolerance bound of times in seconds.
+
+    Returns None for fewer than ``MINIMUM_TIMES`` times, for times of 0, and for times without variance.
+    """
     if len(seconds) < MINIMUM_TIMES or min(seconds) <= 0:
         return None
     logs = sorted(map(math.log, seconds))
@@ -157,7 +157,7 @@ def _medians_of_order(count: int) -> list[float]:
 
 @lru_cache(maxsize=64)
 def k_factor(count: int, share: float = SHARE, confidence: float = CONFIDENCE) -> float:
-    """Return how many standard deviations a normal sample's one-sided tolerance bound is above the sample's mean."""
+    """Return the k-factor: the distance from a normal sample's mean to its tolerance bound, in standard deviations."""
     shift = _NORMAL.inv_cdf(share) * math.sqrt(count)
     low, high = 0.0, _MAXIMUM_K
     for _ in range(_HALVINGS):

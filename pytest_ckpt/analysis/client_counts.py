@@ -1,4 +1,4 @@
-"""Rates of saves and loads by client count, measured and projected, in the form of the report. Pure."""
+"""Throughput of saves and loads by client count, measured and projected, in the form of the report. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ MINIMUM_COUNTS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedRates:
-    """The rates of saves, or of loads, by count of clients (``unit``). Each operation has one rate, in bytes a second.
+    """The rates of saves, or of loads, in bytes a second, by client count. Each operation has one rate.
 
-    ``ceiling`` is the maximum that the vendor declares, in bytes a second; 0: not declared.
+    ``unit`` states what is counted as a client: ranks or hosts. ``ceiling`` is the maximum that the vendor declares, in
+    bytes a second; 0: not declared.
     """
 
     name: str
@@ -32,9 +33,7 @@ class CountedRates:
 
 
 def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]]:
-    """Return {count of clients: rates of its saves or loads in bytes a second}, for a run with increasing client
-    counts.
-    """
+    """Return {client count: rates of its saves or loads in bytes a second}, for a run with increasing client counts."""
     return {
         count.clients: tuple(
             count.bytes / o.seconds for o in (count.saves if kind == "save" else count.loads) if o.seconds > 0
@@ -44,11 +43,10 @@ def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]
 
 
 def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[OperationKind, float]) -> list[CountedRates]:
-    """Return the rates by count of clients, for each model, engine and strategy.
+    """Return the rates by client count, for each model, engine and strategy.
 
-    Clients are hosts if some measurement has several, else ranks. Only saves and loads of one complete checkpoint
-    count. If a run increased its client count in steps, the rates of these steps replace the rates of its other saves
-    and loads.
+    If some measurement has several hosts, clients are hosts, otherwise ranks. Only saves and loads of a complete
+    checkpoint are used. If a run increased its client count in steps, only the rates of these steps are used.
     """
     measurements = list(measurements)
     unit: ClientUnit = "hosts" if any(len(set(m.hosts)) > 1 for m in measurements) else "ranks"
@@ -74,14 +72,16 @@ def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[Operati
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Projection:
-    """The projected rate for ``clients``, in bytes a second. ``model`` is the model with the smallest leave-one-out
-    error.
+    """The projected rate for ``clients``, in bytes a second.
 
-    ``low`` and ``high`` are bounds. There is no median if the bounds differ by more than a factor of two, or if the
-    measured rates show no ceiling; ``unavailable_reason`` then gives the reason. Without a ceiling, ``low`` is at most
-    the rate of the largest measured count, and ``high`` at least the rate of linear growth. The median and both bounds
-    are at most the declared ceiling. ``leave_one_out_error`` is a root mean square: each count is left out of the fit,
-    and the logarithm of its rate is compared with the model's value.
+    ``low`` and ``high`` are its bounds. ``median`` is missing in two cases: the bounds differ by more than a factor of
+    two, or the measured rates show no ceiling. ``unavailable_reason`` then states the reason. Without a measured
+    ceiling, ``low`` is at most the rate of the largest measured count, and ``high`` at least the rate of linear growth.
+    A declared ceiling limits all three rates.
+
+    ``model`` is the model with the smallest ``leave_one_out_error``. To compute this error, each client count is left
+    out of the fit in turn, and the logarithm of its rate is compared with the model's value. The error is the root mean
+    square.
     """
 
     clients: Count

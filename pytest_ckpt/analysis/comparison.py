@@ -1,7 +1,7 @@
-"""Compares two runs: changed settings, changed verdicts, the effect on operation times, the cost of encryption. Pure.
+"""Compares two runs: changed settings, changed verdicts, changed operation times, the cost of encryption. Pure.
 
-The cost of encryption compares a run with encryption to the same run without it. The limit of 10 % was chosen by this
-program, because no published limit exists.
+To find the cost of encryption, a run with encryption is compared to the same run without it. The limit of 10 % is our
+own choice, because no published limit exists.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Plain = Mapping[str, Any]
 def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any], notices: Sequence[str] = ()) -> dict[str, Any]:
     """Return the differences between the reports of two runs, as plain types (schema pytest-ckpt/diff/1).
 
-    ``notices`` are sentences about the two directories, for the reader.
+    ``notices`` are sentences for the reader about the two run directories.
     """
     one, other = before.get("environment") or {}, after.get("environment") or {}
     return {
@@ -93,7 +93,7 @@ def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _system(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of the system as one flat table; a long picture is replaced by its digest."""
+    """Return the system description as one flat table. A long picture is replaced by its digest."""
     described = dict(_flat(report.get("system") or {}))
     if picture := described.get(f"topology.{PICTURE}"):
         described[f"topology.{PICTURE}"] = f"sha256 {hashlib.sha256(str(picture).encode()).hexdigest()[:16]}"
@@ -109,7 +109,7 @@ def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]
 
 
 def _layout(subject: str) -> str:
-    """Return a subject without engine and strategy: these are settings, which a comparison lists separately."""
+    """Return the first part of a subject, without engine and strategy. A comparison lists these two as settings."""
     return subject.partition("/")[0]
 
 
@@ -136,7 +136,7 @@ def _operations(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
 
 
 def _requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the request counts to an object store in both runs, by checkpoint and kind, summed over all endpoints."""
+    """Yield the request counts of both runs to an object store, by checkpoint and kind, summed over all endpoints."""
     one, other = (
         {
             (_layout(m["subject"]), kind): _joined([r for r in m["requests"] if r["kind"] == kind])
@@ -199,7 +199,7 @@ def _verdict_on(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncryptionCost:
-    """The decision on the cost of encryption. ``because`` are the reasons as sentences."""
+    """The decision whether the cost of encryption is within the limit. ``because`` lists the reasons as sentences."""
 
     outcome: Outcome
     maximum_ratio: Annotated[float, Bounds(gt=1)]
@@ -209,9 +209,10 @@ class EncryptionCost:
 def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> EncryptionCost:
     """Return the decision on the cost of encryption, from the reports of a run without encryption and a run with it.
 
-    ``rows`` are the operations that both runs have, from `comparison.compare_reports`. Met: the upper end of the 95 %
-    interval is at most the limit for every ratio. Failed: the lower end of one interval is above the limit. Otherwise
-    the cost is not decided.
+    ``rows`` are the operations of both runs, from `comparison.compare_reports`. A ratio is the time with encryption
+    divided by the time without. "met": for every ratio, the upper end of the 95 % interval is at most the limit.
+    "failed": for one ratio, the lower end is above the limit. "not run": in all other cases, and for runs that cannot
+    be compared.
     """
     outcome: Outcome
     if reasons := [*_not_a_pair(off, on), *_unlike(off, on), *_not_decided(off, on, rows)]:
@@ -258,7 +259,7 @@ def _not_a_pair(off: Plain, on: Plain) -> Iterator[str]:
 
 
 def _unlike(off: Plain, on: Plain) -> Iterator[str]:
-    """Yield the differences between two runs that affect times, except encryption."""
+    """Yield the differences between two runs that affect operation times. Encryption is left out."""
     options = {
         option.flag
         for option in OPTIONS

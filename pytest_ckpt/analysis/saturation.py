@@ -1,6 +1,6 @@
-"""Saturation models: project the rate of more clients from the rates of a few client counts. Pure, no randomness.
+"""Saturation models: project the throughput of many clients from the rates of a few client counts. Pure, no randomness.
 
-Each model is X(n) = a s(n) for n clients, and the shape s(n) is about n for small n:
+A model describes the rate of n clients as X(n) = a s(n). The shape s(n) is about n for small n:
 
 linear       n
 ceiling      min(n, c): a fixed maximum rate of the storage
@@ -8,9 +8,9 @@ contention   n / (1 + f (n - 1)): the share f of the work is serial (Amdahl 1967
 coherency    n / (1 + f (n - 1) + k n (n - 1)): clients also wait for each other in pairs (Gunther, universal
 scalability law, 1993), so that more clients can get less
 
-Rates vary by factors, so the models are fitted to logarithms. An interval contains every shape that the rates do not
-rule out: its profile likelihood is within the 90 % limit (Venzon and Moolgavkar, Applied Statistics 37, 1988). A
-bootstrap of one model would ignore the other models, which fit as well and extrapolate differently.
+The models are fitted to logarithms, because rates vary by factors. A projected interval contains the values of every
+shape that the rates permit: its profile likelihood is within the 90 % limit (Venzon and Moolgavkar, Applied Statistics
+37, 1988). A bootstrap of one model would ignore other models that fit equally well but extrapolate differently.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _MINIMUM_SCATTER = 0.03
 
 
 def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | None = None) -> Projection:
-    """Return the projected rate for ``clients``, from the rates of each count (bytes a second, one per repeat).
+    """Return the projected rate for ``clients``, in bytes a second.
 
-    ``bound`` is an upper bound of the rate: the clients' network or a declared ceiling. Raises ValueError for fewer
-    than four counts.
+    ``rates`` maps each client count to its measured rates in bytes a second, one per repeat. ``bound`` is an upper
+    bound of the rate: the clients' network or a declared ceiling. Raises ValueError for fewer than four client counts.
     """
     if len(rates) < MINIMUM_COUNTS:
         raise ValueError(f"{len(rates)} counts of clients: {MINIMUM_COUNTS} are needed, such as 1, 2, 4 and 8")
@@ -92,7 +92,7 @@ def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | N
 
 
 def _errors(logs: Sequence[Numbers]) -> Numbers:
-    """Return the standard error of each mean of logarithms. The variance is pooled over all counts."""
+    """Return the standard error of the mean logarithm of each client count. All counts share one variance."""
     degrees = sum(len(values) - 1 for values in logs)
     squares = sum(float(((values - values.mean()) ** 2).sum()) for values in logs)
     scatter = (squares / degrees) ** 0.5 if degrees else 0.0
@@ -100,7 +100,7 @@ def _errors(logs: Sequence[Numbers]) -> Numbers:
 
 
 def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]:
-    """Return {model: (its shapes at the measured counts, its shapes at ``clients``)}, as logarithms.
+    """Return {model: (shapes at the measured counts, shapes at ``clients``)}, as logarithms.
 
     The first array has one row per shape.
     """
@@ -120,9 +120,7 @@ def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]
 
 
 def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Numbers]:
-    """Return two arrays with one value per shape: the weighted sum of squares of the best fit, and the logarithm of its
-    factor a.
-    """
+    """Return two arrays for the best fits of all shapes: the weighted sum of squares, and the logarithm of a."""
     weights = 1 / errors**2
     level = ((means - shapes) * weights).sum(axis=1) / weights.sum()
     misfit = (((means - shapes - level[:, None]) ** 2) * weights).sum(axis=1)
@@ -130,9 +128,9 @@ def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Num
 
 
 def _leave_one_out(means: Numbers, errors: Numbers, shapes: Numbers) -> float:
-    """Return the leave-one-out error of a model, in units of the logarithm.
+    """Return the leave-one-out error of a model, as a difference of logarithms.
 
-    It is the root mean square of each mean's distance from the fit to all other means.
+    It is the root mean square of the distances between each mean and the fit to all other means.
     """
     squares = []
     for index in range(len(means)):

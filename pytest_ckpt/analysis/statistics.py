@@ -1,9 +1,11 @@
-"""Statistics of times without assumptions on their distribution. Pure and deterministic.
+"""Statistics of operation times: comparison of two sets, change in a series, and the slowest of many ranks. Pure.
 
-In a larger job the slowest rank takes longer even if no rank is slower, because it is the maximum of more times. The
-excesses over a high threshold are modelled as exponential: the generalized Pareto distribution with shape 0, which is
-the limit for normal, log-normal, gamma and exponential times (Pickands, Annals of Statistics 3, 1975). The slowest of N
-then follows Gumbel's law and grows with the logarithm of N.
+Results are deterministic. Comparisons and changes need no assumption on the distribution of times.
+
+The slowest rank of a larger job takes longer, because it is the maximum of more times. To estimate it, excesses over a
+high threshold are modelled as exponential. This is the generalized Pareto distribution with shape 0, the limit for
+normal, log-normal, gamma and exponential times (Pickands, Annals of Statistics 3, 1975). The slowest of N ranks then
+follows Gumbel's law and grows with the logarithm of N.
 """
 
 from __future__ import annotations
@@ -57,9 +59,9 @@ _LOW, _HIGH = 0.05, 0.95
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """The ratio of two sets of times: the median of the second divided by the median of the first.
+    """The ratio of two sets of times: the median of the second set divided by the median of the first set.
 
-    ``low`` and ``high`` are the confidence interval; None if there are too few values for an interval.
+    ``low`` and ``high`` are the 95 % confidence interval; None for fewer than five values in a set.
     """
 
     ratio: float
@@ -74,9 +76,9 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A detected change: the newest ``runs`` values differ from the ``before`` values that precede them.
+    """A detected change: the newest ``runs`` values of a series differ from the preceding ``before`` values.
 
-    ``ratio`` is the ratio of the medians.
+    ``ratio`` is the newer median divided by the older median.
     """
 
     runs: int
@@ -89,8 +91,8 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
     """Return the ratio of the medians of two sets of times, with a 95 % percentile bootstrap interval.
 
     Each set is resampled separately 4,000 times, from a fixed seed (Efron and Tibshirani, An Introduction to the
-    Bootstrap, chapter 13). Operations of one run share the conditions of that run. The interval is therefore about
-    these two runs, not about all possible runs.
+    Bootstrap, chapter 13). The interval is valid for these two runs only: all operations of one run share its
+    conditions.
     """
     ratio = median(after) / median(before)
     if min(len(before), len(after)) < MINIMUM:
@@ -100,7 +102,7 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
 
 
 class Resample:
-    """Draws samples with replacement from a fixed seed; a sample has as many values as the original."""
+    """Draws random samples with replacement, from a fixed seed. A sample has as many values as the original."""
 
     def __init__(self) -> None:
         self._random = random.Random(_SEED)
@@ -113,7 +115,7 @@ class Resample:
 def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) -> tuple[float, float]:
     """Return the ends of the 95 % percentile bootstrap interval of a statistic.
 
-    ``figure`` computes the statistic once: it draws its samples with the `Resample` that it receives.
+    ``figure`` computes the statistic from samples. It draws them with the `Resample` that it receives.
     """
     again = Resample()
     found = sorted(figure(again) for _ in range(resamples))
@@ -122,17 +124,18 @@ def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) ->
 
 
 def find_change(values: Sequence[float]) -> Change | None:
-    """Return the change between the newest values of a series and the values before them; None if no change is
-    detected.
+    """Return the change between the newest values of a series and the values before them; None without a change.
 
-    The newest 5, 8, 13 and 21 values are each compared with up to 40 values before them by the exact two-sided rank
-    test of Mann and Whitney, each at a quarter of 0.01 %. If nothing changes, one test of a series raises a false alarm
-    with a probability of at most 0.05 %, for any distribution of the noise: 0.01 %, and the same for each of the four
-    windows whose baseline seems to have changed. A change is therefore detected after 5 runs only if at least 22 runs
-    precede it, after 8 runs only after 12, and after 13 runs only after 8. If several windows show a change, only those
-    with the same direction as the shortest window are considered, and the most significant one is reported. If the
-    baseline itself changed, the test is repeated on the runs since then, so that an earlier speed-up cannot mask a
-    later slowdown.
+    The newest 5, 8, 13 and 21 values (windows) are each compared with up to 40 preceding values. The comparison is the
+    exact two-sided rank test of Mann and Whitney, with a quarter of 0.01 % for each window. A change is therefore
+    detected after 5 runs only if 22 runs precede it, after 8 runs only after 12, and after 13 runs only after 8.
+
+    If the preceding values contain a change themselves, the test is repeated with the values since that change. An
+    earlier speed-up therefore cannot hide a later slowdown. If several windows show a change, windows with another
+    direction than the shortest one are ignored. The most significant change is returned.
+
+    If nothing changes, a false alarm has a probability of at most 0.05 %, for any distribution of the noise. This is
+    the sum of 0.01 % for the first tests and 0.01 % for each of the four repeated tests.
     """
     return _newest_change(values, look_for_steps=True)
 
@@ -161,11 +164,11 @@ def _change_between(before: Sequence[float], after: Sequence[float]) -> Change |
 
 
 def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return the exact two-sided probability of a rank difference at least as large as the observed one.
+    """Return the exact two-sided probability of a rank difference at least as large as the observed difference.
 
-    The probability is computed under the assumption that both sets have the same distribution. Source: Mann and
-    Whitney, On a test of whether one of two random variables is stochastically larger than the other (1947). Ties count
-    against a difference, so that the probability is never too small.
+    The assumption is that both sets have the same distribution. Source: Mann and Whitney, On a test of whether one of
+    two random variables is stochastically larger than the other (1947). Ties count against a difference, so the
+    probability is never too small.
     """
     ordered = sorted(before)
     wins = sum(bisect.bisect_left(ordered, a) for a in after)
@@ -178,10 +181,10 @@ def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
 
 @functools.lru_cache(maxsize=512)
 def _shares(some: int, others: int) -> tuple[float, ...]:
-    """Return, for each number k, the share of orders in which at most k pairs have the larger value in the first set.
+    """Return the cumulative distribution of the rank test: element k is the share of orders with at most k wins.
 
-    The sets have ``some`` and ``others`` values. The number of orders with exactly k such pairs is a coefficient of the
-    Gaussian binomial of (some + others, some).
+    A win is a pair in which the value of the first set is larger. The sets have ``some`` and ``others`` values. The
+    number of orders with exactly k wins is a coefficient of the Gaussian binomial of (some + others, some).
     """
     counts = [1] + [0] * (some * others)
     for factor in range(1, some + 1):
@@ -197,7 +200,7 @@ def _shares(some: int, others: int) -> tuple[float, ...]:
 class Slowdown:
     """The relative slowdown of training steps during saves, with its 95 % interval.
 
-    ``low`` and ``high`` are None if there are too few steps.
+    ``low`` and ``high`` are None if fewer than five batches of steps ran during saves.
     """
 
     share: float
@@ -208,9 +211,9 @@ class Slowdown:
 def slowdown(training: Training) -> Slowdown | None:
     """Return the slowdown of training over all saves; None if no step ran during a save.
 
-    It is the excess time of steps during saves, as a share of the median undisturbed step. The interval is a percentile
-    bootstrap: within each save, the undisturbed steps and the batches of steps during it are resampled from a fixed
-    seed (Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13).
+    The slowdown is the additional time of the steps during saves, divided by their time at the median undisturbed
+    speed. The interval is a percentile bootstrap from a fixed seed (Efron and Tibshirani, An Introduction to the
+    Bootstrap, chapter 13). It resamples, for each save, the undisturbed steps and the batches of steps during the save.
     """
     saves = [save for save in training.saves if save.during]
     if not saves:
@@ -235,8 +238,9 @@ def _share_of_saves(saves: Sequence[tuple[float, Sequence[StepBatch]]]) -> float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowestOfMany:
-    """The time of the slowest of ``ranks`` ranks, divided by the time of the median rank: the mean, and the middle 90
-    %.
+    """The time of the slowest of ``ranks`` ranks, divided by the time of the median rank.
+
+    ``expected`` is the mean. ``low`` and ``high`` are the ends of the middle 90 %.
     """
 
     ranks: int
@@ -246,14 +250,13 @@ class SlowestOfMany:
 
 
 def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> SlowestOfMany | None:
-    """Return the estimated time of the slowest of ``ranks`` ranks, relative to the median rank; None if there are too
-    few times.
+    """Return the estimated time of the slowest of ``ranks`` ranks, relative to the median rank.
 
-    ``times`` are ratios: the caller has divided them by the time of the median rank.
+    ``times`` are ratios: the caller has divided them by the time of the median rank. ``of`` gives the rank of each
+    time. Returns None for fewer than ``MINIMUM_TIMES`` times, and if all slow times belong to one rank.
 
-    ``of`` gives the rank of each time. Times of one rank are not independent: a rank with a slow server is late in each
-    operation. A tail from few ranks is therefore less certain than its number of times suggests. If all slow times are
-    of a single rank, they do not describe other ranks, and the result is None.
+    Times of one rank are not independent: a rank with a slow server is late in each operation. If few ranks are slow,
+    the interval is therefore wider.
     """
     if len(times) < MINIMUM_TIMES or ranks < 1:
         return None
@@ -290,14 +293,14 @@ Specification.
 
 
 def unsteadiness(window: Sequence[float]) -> tuple[float, float]:
-    """Return the range of a window, and the change of its line of best fit over the window, as shares of the mean."""
+    """Return two shares of the mean: the range of a window, and the change of its line of best fit over the window."""
     mean = statistics.fmean(window)
     slope = statistics.linear_regression(range(len(window)), window).slope
     return (max(window) - min(window)) / mean, abs(slope) * (len(window) - 1) / mean
 
 
 def steady_round(rounds: Sequence[float]) -> int | None:
-    """Return the number (from 1) of the round that completes a steady window; None if there is no such window."""
+    """Return the number (from 1) of the round that completes a steady window; None without a steady window."""
     for end in range(WINDOW_ROUNDS, min(len(rounds), MAXIMUM_ROUNDS) + 1):
         spread, change = unsteadiness(rounds[end - WINDOW_ROUNDS : end])
         if spread <= MAXIMUM_RANGE and change <= MAXIMUM_SLOPE:

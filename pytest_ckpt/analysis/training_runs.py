@@ -1,8 +1,8 @@
-"""Simulates training runs with measured times: how long each run saves, repeats lost work, and restores.
+"""Simulates training runs from measured times: the time that each run spends on saves, lost work and restores.
 
-Pure: the same seed gives the same numbers. A run consists of periods between failures. Each period begins with a
-restore. Training cycles follow, each one interval long with a save at its end. A failure loses the work since the last
-save.
+Pure: the same seed gives the same numbers. A simulated run consists of periods between failures. Each period begins
+with a restore. Then training cycles follow. A cycle lasts one interval and ends with a save. A failure loses the work
+since the last save.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _BURST_SHARE_OF_MEAN = 1 / 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureArrivals:
-    """The distribution of the times between failures. The mean time is always the mean time of the cluster.
+    """The distribution of the times between failures. For each distribution, the mean is the mean time of the cluster.
 
-    ``exponential``: independent failures. ``weibull``: the shape parameter is ``shape``; below 1, failures come in
-    clusters. ``bursts``: a share ``shape`` of the failures occurs soon after the previous failure: on average, after a
-    fiftieth of the mean time.
+    ``exponential``: failures are independent. ``weibull``: ``shape`` is the shape parameter; below 1, failures come in
+    clusters. ``bursts``: the share ``shape`` of the failures follows soon after the previous failure, on average after
+    a fiftieth of the mean time.
     """
 
     kind: Kind = "exponential"
@@ -47,12 +47,12 @@ class FailureArrivals:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredTimes:
-    """The measured times of a subject: seconds at full size, one for each operation.
+    """The measured times of one workload, scaled to full size: seconds, one value for each operation.
 
-    ``lost_seconds``: the training time that each save costs. ``background_seconds``: the time from the moment when
-    training continues until the commit of the save, or with a local tier until its drain. ``load_seconds``: the time of
-    each load. One of ``every`` saves reaches the target. ``target_share`` is the share of failures after which only the
-    target remains.
+    ``lost_seconds``: the training time that a save costs. ``background_seconds``: the time from the moment when
+    training continues until the save is committed (with a local tier: drained to the target). ``load_seconds``: the
+    time of a load. One of ``every`` saves reaches the target. ``target_share`` is the share of failures that destroy
+    all local copies.
     """
 
     lost_seconds: tuple[float, ...]
@@ -66,8 +66,8 @@ class MeasuredTimes:
 class SimulatedRuns:
     """The results of simulated training runs; each array has one element for each run.
 
-    ``goodput``, ``saving``, ``lost_work`` and ``restoring`` are shares of the run that add up to 1. ``failures`` is the
-    number of failures, ``met_save`` the number of failures during a save.
+    ``goodput`` (useful training), ``saving``, ``lost_work`` and ``restoring`` are shares of the run's time; their sum
+    is 1. ``failures`` is the number of failures. ``met_save`` is the number of failures during a save.
     """
 
     goodput: Seconds
@@ -91,9 +91,9 @@ def simulate_runs(
 ) -> SimulatedRuns:
     """Simulate ``runs`` training runs of ``seconds`` each.
 
-    Saves begin ``interval_seconds`` apart, and each takes less than the interval. After each failure, the run restores
-    for ``restart_seconds`` plus a load time that is drawn at random from the measured times. The total time of the
-    saves between two failures is drawn from a normal distribution (central limit theorem).
+    A save begins every ``interval_seconds`` and takes less than the interval. After a failure, the run restores for
+    ``restart_seconds`` plus a measured load time, chosen at random. The total time of the saves between two failures is
+    drawn from a normal distribution (central limit theorem).
     """
     # Numpy guarantees the stream of this generator: the same seed gives the same numbers in every version.
     chance = np.random.RandomState(seed)
@@ -142,11 +142,11 @@ def simulate_runs(
 
 
 def quantiles(values: Seconds) -> tuple[float, float, float]:
-    """Return (median, lower end, upper end) of the middle 90 % of the values."""
+    """Return (median, 5 % quantile, 95 % quantile) of the values."""
     low, middle, high = np.quantile(values, (0.05, 0.5, 0.95))
     return float(middle), float(low), float(high)
 
 
 def share_of(part: NDArray[np.int64], whole: NDArray[np.int64]) -> float:
-    """Return the sum of ``part`` divided by the sum of ``whole``, over all runs; 0 if the sum of ``whole`` is 0."""
+    """Return the sum of ``part`` divided by the sum of ``whole``; 0 if the sum of ``whole`` is 0."""
     return float(part.sum() / whole.sum()) if whole.sum() else 0.0

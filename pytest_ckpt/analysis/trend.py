@@ -1,4 +1,4 @@
-"""The trend of many runs: the times of each subject, and whether the newest runs differ from previous ones. Pure."""
+"""The trend of many runs: the times of each workload, and whether the newest runs differ from previous runs. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _Of = tuple[_Plain, _Plain]
 def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
     """Return the trend of a history, as plain types (schema pytest-ckpt/trend/1).
 
-    A point is one run. It contains the median time of the operations, which is used to find changes, and the slowest
-    time, to which the limit applies. A point of requests to an object store contains their 99th percentile. Incomplete
-    runs, and runs under conditions other than the newest run's, are counted and left out. ``regression`` is the
-    slowdown, as a share, from which a change counts as a regression; None if not requested.
+    The trend is a list of series. A point of a series is one run, with the median and the slowest time of its
+    operations. Changes are found from the medians. The limit applies to the slowest time. For requests to an object
+    store, a point has the 99th percentile. A series counts but omits incomplete runs and runs under conditions other
+    than the newest run's. A change is a regression if its slowdown is at least the share ``regression``; None:
+    regressions are not searched.
     """
     series = [one for kind_of in _subjects(entries) for one in (_series(entries, kind_of, kind) for kind in _KINDS)]
     slower = [
@@ -43,7 +44,7 @@ def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: fl
 
 
 def _newest(entries: Sequence[_Plain]) -> list[str]:
-    """Return a notice if the newest run has incomplete measurements, which are in no series."""
+    """Return a notice if the newest run has incomplete measurements. No series contains these measurements."""
     if not entries:
         return []
     broken = [m["subject"] for m in entries[-1]["subjects"] if not m["is_complete"]]
@@ -83,7 +84,7 @@ def _series(entries: Sequence[_Plain], subject: str, kind: str) -> dict[str, Any
 def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any]]:
     """Yield the series of each kind of request to an object store.
 
-    Incomplete runs, and runs under other conditions than the newest run's, are left out.
+    Incomplete runs, and runs under conditions other than the newest run's, are left out.
     """
     of_runs = [
         (e, m["request_p99_seconds"])
@@ -106,12 +107,11 @@ def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any
 
 
 def _found(entries: Sequence[_Plain], subject: str) -> list[_Of]:
-    """Return (run, measurement) for each run that measured a subject."""
     return [(e, m) for e in entries for m in e["subjects"] if m["subject"] == subject]
 
 
 def _alike(found: list[_Of]) -> list[_Of]:
-    """Return the measurements under the same conditions as the newest measurement."""
+    """Return the pairs (run, measurement) with the same conditions as the newest measurement."""
     newest = _key(found[-1][1])
     return [(e, m) for e, m in found if _key(m) == newest]
 

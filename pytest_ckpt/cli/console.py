@@ -9,7 +9,7 @@ from pytest_ckpt.support.units import counted
 
 
 def say(lines: Iterable[str]) -> None:
-    """Print lines one at a time, each as a single line without control characters."""
+    """Print each text as one line, without control characters."""
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415 - only when there is something to say
 
     for line in lines:
@@ -20,7 +20,7 @@ _WIDTH = 30
 
 
 class ProgressBar:
-    """Draws ``reading [#####.....] 12 of 100 runs, 12,288 files`` on a stream, and removes it at the end."""
+    """A progress bar such as ``reading [#####.....] 12 of 100 runs, 12,288 files``, on a stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -28,7 +28,7 @@ class ProgressBar:
         self._shown = ""
 
     def show(self, done: int, of: int, files: int) -> None:
-        """Redraw the bar: ``done`` of ``of`` runs, with ``files`` files, have been read. Only a terminal shows it."""
+        """Redraw the bar for ``done`` of ``of`` runs, with ``files`` files in total. Only a terminal shows the bar."""
         if not self._live or not of:
             return
         filled = _WIDTH * done // of

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the comparison of two runs, and return the exit code: 0, or with --encryption the code of its decision."""
+    """Print the comparison of two runs. Return 0, or with --encryption the exit code of the decision on its cost."""
     from pytest_ckpt.analysis.comparison import compare_reports, cost_of_encryption  # noqa: PLC0415
     from pytest_ckpt.evidence.manifest import is_as_listed  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check this machine, and print each finding as soon as it is known. Return 0 if a run is possible, 4 if not."""
+    """Check this machine, and print each finding immediately. Return 0 if a run is possible, otherwise 4."""
     if args.write_system:
         return _write_template(Path(args.write_system))
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _printer(settings: Settings) -> Iterator[Finding]:
-    """Yield a finding on whether a PDF can be printed, if the settings request a PDF."""
+    """Yield a finding on the program that prints a PDF, if the settings request a PDF."""
     if not settings.pdf:
         return
     from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415

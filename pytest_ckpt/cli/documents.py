@@ -1,4 +1,4 @@
-"""The records of the documents that commands print as JSON, and the names of their schemas."""
+"""The types of the JSON documents that commands print, each with the name of its schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_ckpt.run.doctor import Finding
 class Verified(TypedDict):
     """The output of pytest-ckpt verify DIRECTORY --json.
 
-    ``signers`` lists first the keys that options name, in the order of the options, then unknown keys.
+    ``signers`` lists the trusted keys of the command line in their order, then unknown keys.
     """
 
     schema: Literal["pytest-ckpt/verify/1"]
@@ -47,7 +47,7 @@ class ComparedRun(TypedDict):
 
 
 class Difference(TypedDict):
-    """A value that differs between two runs. ``before`` or ``after`` is null if that run does not have the value."""
+    """A value that differs between two runs. ``before`` or ``after`` is null if the run does not have the value."""
 
     name: str
     before: Any
@@ -65,7 +65,7 @@ class ComparedVerdict(TypedDict):
 
 
 class Times(TypedDict):
-    """The number of saves, or of loads, of one run, and their fastest, median and slowest time."""
+    """The times of the saves, or of the loads, of one run."""
 
     count: CountFromOne
     fastest_seconds: Positive
@@ -74,10 +74,10 @@ class Times(TypedDict):
 
 
 class ComparedOperations(TypedDict):
-    """The saves, or the loads, of two runs: ``before`` is the first run, ``after`` the second one.
+    """The saves, or the loads, of two runs: ``before`` is the first run, ``after`` the second run.
 
-    ``ratio`` is the median time after, divided by the median time before: above 1, the second run is slower. ``low``
-    and ``high`` are the 95 % interval of the ratio, null if a run has fewer than 5 operations.
+    ``ratio`` is the median time of the second run divided by the median time of the first run; above 1, the second run
+    is slower. ``low`` and ``high`` are the 95 % interval of the ratio, null if a run has fewer than 5 operations.
     """
 
     subject: Text
@@ -92,10 +92,11 @@ class ComparedOperations(TypedDict):
 
 
 class CountedRequests(TypedDict):
-    """Requests of one kind in one run. ``again`` counts the requests that were repeated after an error or no answer.
+    """Numbers and times of requests of one kind in one run.
 
-    ``busy`` counts answers with status 503 or 429. ``p99_seconds`` and ``slowest_seconds`` are the values of the
-    slowest endpoint.
+    ``sent`` counts all requests, ``again`` requests that were repeated after an error or no answer, ``busy`` answers
+    with status 503 or 429. ``p99_seconds`` (99th percentile) and ``slowest_seconds`` are the values of the slowest
+    endpoint.
     """
 
     sent: Count
@@ -106,7 +107,10 @@ class CountedRequests(TypedDict):
 
 
 class ComparedRequests(TypedDict):
-    """Requests of one kind to an object store in two runs, over all endpoints; null for a run without such requests."""
+    """Requests of one kind to an object store in two runs, over all endpoints.
+
+    ``before`` or ``after`` is null if the run has no such requests.
+    """
 
     subject: Text
     kind: str
@@ -117,7 +121,7 @@ class ComparedRequests(TypedDict):
 class Comparison(TypedDict):
     """The output of pytest-ckpt diff BEFORE AFTER --json.
 
-    ``encryption`` is the cost of encryption, with --encryption only. ``notices`` are sentences about the two
+    ``encryption``, the cost of encryption, exists only with --encryption. ``notices`` are sentences about the two run
     directories.
     """
 
@@ -137,7 +141,7 @@ class Comparison(TypedDict):
 
 
 class Point(TypedDict):
-    """One run in a series: the median and the slowest time of its saves or loads, and their limit."""
+    """One run in a series: the median and the slowest time of its saves or loads, and their time limit."""
 
     id: str
     started: str
@@ -148,9 +152,9 @@ class Point(TypedDict):
 
 
 class Change(TypedDict):
-    """A change between the newest runs of a series (``runs`` is their number) and the preceding ones (``before``).
+    """A change in a series: the newest ``runs`` runs differ from the ``before`` runs that precede them.
 
-    ``ratio`` is the newer time divided by the older one. ``probability`` is the probability of such a difference
+    ``ratio`` is the newer median divided by the older median. ``probability`` is the probability of such a difference
     without a real change.
     """
 
@@ -162,10 +166,10 @@ class Change(TypedDict):
 
 
 class Series(TypedDict):
-    """The saves, or the loads, of one subject in many runs under the same conditions.
+    """The saves, or the loads, of one workload in many runs under the same conditions.
 
-    ``can_show`` is true if the series has enough runs to detect a change. ``omitted`` has the number of runs that are
-    not in the series, for each reason.
+    ``can_show`` is true if the series has enough runs to detect a change. ``omitted`` maps each reason to the number of
+    runs that are left out for this reason.
     """
 
     subject: Text
@@ -201,8 +205,8 @@ class RequestSeries(TypedDict):
 class Trend(TypedDict):
     """The output of pytest-ckpt trend DIRECTORY --json.
 
-    ``regression`` is the limit of --fail-on-regression as a share, null without it. ``regressions`` names the series
-    that became slower by this share or more. If there are any, the exit code is 1.
+    ``regression`` is the limit of --fail-on-regression as a share; null without this option. ``regressions`` lists the
+    series that became slower by this share or more. If the list has entries, the exit code is 1.
     """
 
     schema: Literal["pytest-ckpt/trend/1"]
@@ -215,9 +219,9 @@ class Trend(TypedDict):
 
 
 class PublishedResult(TypedDict):
-    """The judgement of one published result, of one system and one model. It is never certified.
+    """The judgement of one published result (one system, one model). A published result is never certified.
 
-    ``outcomes`` maps the id of a requirement to its outcome. ``signs`` are sentences on loads that may have been read
+    ``outcomes`` maps the id of a requirement to its outcome. ``signs`` are sentences on loads that were possibly read
     from a cache.
     """
 
@@ -240,10 +244,10 @@ class PublishedResult(TypedDict):
 
 
 class PublishedTree(TypedDict):
-    """The output of pytest-ckpt judge TREE --json if the tree contains more than one result.
+    """The output of pytest-ckpt judge TREE --json, for a tree with more than one result.
 
-    ``runs`` is the number of run directories that were read. ``passed_over`` is the number of run directories of other
-    benchmarks. Neither includes directories of commands that do not measure (datasize, datagen).
+    ``runs`` counts the run directories that were read. ``passed_over`` counts the run directories of other benchmarks.
+    Both counts omit directories of the commands datasize and datagen, which do not measure.
     """
 
     schema: Literal["pytest-ckpt/published/1"]
@@ -260,7 +264,7 @@ class PublishedTree(TypedDict):
 class HeldResult(TypedDict):
     """A published result with the outcome of each submission rule.
 
-    ``division`` is the division of the submission; it is empty if the directories do not name one.
+    ``division`` is the division of the submission; empty if the directory names do not contain it.
     """
 
     system: str
@@ -271,9 +275,7 @@ class HeldResult(TypedDict):
 
 
 class Rules(TypedDict):
-    """The output of pytest-ckpt judge --rules --json: the submission rules that each published result meets
-    or breaks.
-    """
+    """The output of pytest-ckpt judge --rules --json: published results with the outcome of each submission rule."""
 
     schema: Literal["pytest-ckpt/rules/1"]
     version: str

@@ -1,4 +1,4 @@
-"""``pytest-ckpt export``: write a run in the format of another benchmark."""
+"""``pytest-ckpt export``: write a run in the format of MLPerf Storage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the measurements that fit the other format, and print which were written or left out. Return 0."""
+    """Write the measurements that the other format can express. Print which were written or left out. Return 0."""
     from pytest_ckpt.evidence.judged_run import changes_of_facts, judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
@@ -128,7 +128,7 @@ def _exported(directory: Path, report: Mapping[str, Any], measurement: Measureme
 
 
 def _system_name(document: Mapping[str, Any]) -> str:
-    """Return the vendor and product of the storage as one directory name, or a placeholder if neither is declared."""
+    """Return a directory name from vendor and product of the storage; a placeholder if neither is declared."""
     described = (document.get("system") or {}).get("system") or {}
     words = [str(described[name]) for name in ("vendor", "product") if described.get(name)]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", " ".join(words))[:_MAXIMUM_LETTERS].strip("-.") or "system-not-described"

@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge``: re-judge a run from its directory, or judge published results."""
+"""``pytest-ckpt judge``: judge a run again from its directory, or judge published results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judge, print the judgement and write the requested files. Return the same exit code as a run."""
+    """Judge the directory, print the judgement, and write the requested files. Return the exit code of a run."""
     if args.rules is not None:
         return _print_rules(args)
     if args.pdf:
@@ -74,9 +74,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: bool) -> Document:
-    """Return the judgement of a directory, which contains either a run or results of DLIO.
+    """Return the judgement of a directory, which contains either a run or results of the benchmark DLIO.
 
-    ``foresees`` adds a forecast to the judgement of a run.
+    With ``foresees``, the judgement of a run contains a forecast.
     """
     from pytest_ckpt.evidence.judged_run import judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
@@ -92,7 +92,7 @@ def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: b
 
 
 def _print_rules(args: argparse.Namespace) -> int:
-    """Print the submission rules that published results meet or break; return the exit code. Limits are not used."""
+    """Print the outcome of each submission rule for published results, and return the exit code."""
     from pytest_ckpt.published.directory import find_runs  # noqa: PLC0415
     from pytest_ckpt.published.judge import judge_rules  # noqa: PLC0415
     from pytest_ckpt.published.rules import EDITIONS  # noqa: PLC0415
@@ -124,7 +124,7 @@ def _print_rules(args: argparse.Namespace) -> int:
 
 
 def _judge_published(directory: Path, limits: Mapping[str, str | None]) -> dict[str, Any] | None:
-    """Return the judgement of the results of DLIO in a directory; None if the directory contains no such results."""
+    """Return the judgement of the results of the benchmark DLIO in a directory; None without such results."""
     from pytest_ckpt.published.judge import find_results, judge_results  # noqa: PLC0415
 
     places, overlooked = find_results(directory, limits)
@@ -132,7 +132,7 @@ def _judge_published(directory: Path, limits: Mapping[str, str | None]) -> dict[
 
 
 def _read(directory: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> ResultTree:
-    """Return the results of the run directories ``places``. Reading shows a progress bar on a terminal."""
+    """Return the results of the run directories ``places``, with a progress bar on a terminal."""
     from pytest_ckpt.cli.console import ProgressBar  # noqa: PLC0415
     from pytest_ckpt.published.judge import read_results  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The command ``pytest-ckpt``; one module for each subcommand."""
+"""The command ``pytest-ckpt``: reads the command line and calls the module of the subcommand."""
 
 from __future__ import annotations
 
@@ -95,16 +95,16 @@ def _refused(text: str) -> int:
 
 
 class _Help(argparse.HelpFormatter):
-    """Formats help with a wide column for option names.
+    """Formats the help of a command, with a wide column for option names.
 
-    If a command has many options, its usage line contains only "options" instead of their names.
+    If a command has many options, its usage line contains the word "options" instead of their names.
     """
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30)
 
     def add_usage(self, usage: str | None, actions: Any, groups: Any, prefix: str | None = None) -> None:
-        """Add the usage line, without option names if there are many."""
+        """Add the usage line. If there are many options, leave out their names."""
         named = [action for action in actions if action.option_strings and action.help != argparse.SUPPRESS]
         if len(named) > _MANY:
             options = argparse.Action([], dest="options", nargs="?", metavar="options")
@@ -126,7 +126,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, printable(f"{self.prog}: error: {message}\n"))
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """End the process with a message that names the unknown arguments and the most similar option."""
+        """Report unknown arguments with the most similar option, and end the process with exit code 4."""
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
         typo = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
         hint = (parameter_hint(typo) if typo.startswith("--ckpt-") else "") or nearest(typo, known)

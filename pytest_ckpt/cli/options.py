@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list of options, or the description of every option with the given name. Return 0."""
+    """Print the list of options, or describe each option with the given name. Return 0."""
     if args.name is None:
         say(list(_listed()))
         return 0
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def in_files(option: Option) -> str:
-    """Return a line that sets the option to its example value in a TOML file; empty if a file cannot contain it."""
+    """Return a line of TOML that sets the option to its example value; empty if files cannot contain the option."""
     if option.key == "config" or option.variables:
         return ""
     value = "true" if option.is_flag else option.example if option.example.isdigit() else f'"{option.example}"'
@@ -57,7 +57,7 @@ def in_files(option: Option) -> str:
 
 
 def on_command_line(option: Option) -> str:
-    """Return the option with its example value, as on a command line; empty for entries of the file of actions."""
+    """Return the option with its example value as command-line text; empty for an entry of the file of actions."""
     if option.parent == ACTIONS:
         return ""
     if option.is_flag and not option.parent:
@@ -66,10 +66,10 @@ def on_command_line(option: Option) -> str:
 
 
 def roles_of(option: Option) -> list[Role]:
-    """Return those roles of an option (keys of `ROLES`) that its description explains.
+    """Return the roles of an option (keys of `ROLES`) that its description explains.
 
-    The role "plan" is omitted for an option that also has the role "limit", because a new value can be given when the
-    run is judged again.
+    The role "plan" means that a run fixes the value. It is left out if the option also has the role "limit": such a
+    value can be changed when the run is judged again.
     """
     return [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
 

@@ -1,6 +1,4 @@
-"""``pytest-ckpt project``: project the throughput of more clients, from runs with a few client counts or one stepped
-run.
-"""
+"""``pytest-ckpt project``: project the throughput of many clients, from one or several runs with a few clients."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the projected throughput of more clients. Return 0."""
+    """Print the projected throughput. Return 0."""
     from pytest_ckpt.analysis.client_counts import KINDS, MINIMUM_COUNTS, counted_rates  # noqa: PLC0415
     from pytest_ckpt.analysis.saturation import project  # noqa: PLC0415 - numpy only here
     from pytest_ckpt.evidence.judged_run import (  # noqa: PLC0415

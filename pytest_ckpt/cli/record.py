@@ -1,4 +1,4 @@
-"""``pytest-ckpt record``: run a job once and record its calls on files, without names and data."""
+"""``pytest-ckpt record``: run a job once and record its file calls, without names and data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record a job, or read a log or a checkpoint. Write its pattern, and print a description of it. Return 0."""
+    """Record a job, or read a log or a checkpoint. Write the pattern of its calls and print a description. Return 0."""
     from pytest_ckpt.recording.build import pattern_of  # noqa: PLC0415
     from pytest_ckpt.recording.files import newest_of, saves_of  # noqa: PLC0415
     from pytest_ckpt.recording.trace import calls_of, refuse_unseen, states_below, trace  # noqa: PLC0415

@@ -1,6 +1,4 @@
-"""``pytest-ckpt simulate``: simulate a month of training on the measured storage, and print the training time that is
-lost.
-"""
+"""``pytest-ckpt simulate``: simulate a month of training with measured times, and print the lost training time."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate training on the measured storage, and print the training time that is lost. Return 0."""
+    """Simulate training with measured times, and print the lost training time. Return 0."""
     from pytest_ckpt.grading.simulation import SimulationRules, simulated_rows  # noqa: PLC0415 - numpy only here
     from pytest_ckpt.report.simulation import document_of, simulation_lines, simulation_sections  # noqa: PLC0415
     from pytest_ckpt.sizing.limits import limits_of  # noqa: PLC0415
@@ -118,9 +116,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured(directory: Path) -> tuple[list[Any], dict[str, str | None], list[str]]:
-    """Return the measurements of a run, its options on failures and budgets, and sentences on a changed directory.
+    """Return three values of a run: its measurements, its options on failures and budgets, and warnings.
 
-    The options are {ini name: text}. A directory is changed if its files differ from those that the run left.
+    The options are {ini name: text}. A warning is a sentence that states that files were changed after the run.
     """
     from pytest_ckpt.evidence.judged_run import changes_of_facts, judge_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``pytest-ckpt size``: compute the storage that clusters require, before a target exists."""
+"""``pytest-ckpt size``: compute the storage that clusters require, without a measurement."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _count(text: str) -> int:
 
 
 def _read(args: argparse.Namespace, name: str, parse: Callable[[str], Number], minimum: float) -> Number:
-    """Return the value of the option ``name``. Raises UsageError, which names the option, for a wrong value."""
+    """Return the value of the option ``name``. Raises UsageError for an invalid value."""
     flag, text = f"--{name.replace('_', '-')}", getattr(args, name)
     try:
         value = parse(text)

@@ -1,4 +1,4 @@
-"""``pytest-ckpt trend``: print the times of many runs, and whether the newest runs differ from the previous ones."""
+"""``pytest-ckpt trend``: print the times of many runs, and whether the newest runs differ from previous runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The available engines: built-in ones, engines of plugins and of installed packages, and engines recorded in a run.
+"""The available engines (libraries or methods that save and load checkpoints).
 
-The list of engines is created once, when a run or a command begins. The code of an installed package is imported only
-if its engine is chosen.
+Engines are built in, supplied by plugins or installed packages, or recorded in a run. The list is created once, when a
+run or a command begins. The code of an installed package is imported only if its engine is chosen.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ _REFERENCE = re.compile(r"[\w.]+:[\w.]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Engines:
-    """The engines that can be chosen: ``known`` maps the name of an engine to a function that returns the engine."""
+    """The available engines: ``known`` maps the name of an engine to a function that returns the engine."""
 
     known: Mapping[str, Callable[[], EngineSpec]]
 
     def choose(self, name: str) -> EngineSpec:
         """Return the engine with this name.
 
-        Raises ValueError for an unknown name, and UsageError for an engine that is not supported or cannot be read.
+        Raises ValueError for an unknown name. Raises UsageError for an engine that is not supported or cannot be
+        loaded.
         """
         if name not in self.known:
             if why := _NOT_OURS.get(name):
@@ -62,8 +63,8 @@ class Engines:
 def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
     """Return the built-in engines and ``specs``, without a search for installed packages.
 
-    If names are equal, a built-in engine takes precedence over ``specs``. An engine in ``specs`` that has a pattern is
-    an exception: it was recorded in a run together with its pattern, and takes precedence over the built-in engine.
+    If two engines have the same name, the built-in engine is used. Exception: an engine of ``specs`` with a recorded
+    pattern replaces the built-in engine.
     """
     specs = list(specs)
     with_pattern = [spec for spec in specs if spec.files.pattern]
@@ -71,7 +72,7 @@ def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
 
 
 def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
-    """Return the available engines: built-in engines, engines of plugins (``hooked``), engines of installed packages.
+    """Return the available engines: built-in ones, engines of plugins (``hooked``), and engines of installed packages.
 
     Raises UsageError if two engines have the same name.
     """
@@ -87,7 +88,7 @@ def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
 
 
 def is_installed(spec: EngineSpec) -> bool:
-    """Whether the library of an engine is installed. The library is not imported."""
+    """Whether the library of an engine is installed. The check does not import the library."""
     return not missing_packages(spec)
 
 
@@ -108,7 +109,7 @@ def check_installed(spec: EngineSpec) -> None:
 
 
 def read_spec(given: object, owner: str) -> EngineSpec:
-    """Check an engine of another package, and return it with its owner. Raises ValueError with the problem."""
+    """Return an engine of another package with its owner. Raises ValueError with the reason if it is invalid."""
     if not isinstance(given, EngineSpec):
         raise ValueError(f"{given!r} is not a pytest_ckpt.vendors.EngineSpec")
     if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
@@ -127,10 +128,10 @@ def read_spec(given: object, owner: str) -> EngineSpec:
 
 
 def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
-    """Return the engine that a plan or report describes. It can be judged, but it cannot save or load.
+    """Return the engine that a plan or report describes. Such an engine can be judged, but it cannot save or load.
 
-    Raises KeyError or TypeError for an invalid description, and ValueError if the engine's pattern is invalid or does
-    not match its digest.
+    Raises KeyError or TypeError for an invalid description. Raises ValueError if the engine's pattern is invalid or
+    does not match its digest.
     """
     named = plain.get("files") or {}
     return EngineSpec(
@@ -161,10 +162,10 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
 
 
 def check_codec(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec], *, compressible: float) -> None:
-    """Raise UsageError if a compressing strategy cannot be used, or would report a wrong compression ratio.
+    """Raise UsageError if a compressing strategy is used with an engine or content that does not suit it.
 
-    Such a strategy needs engines whose files pass through the codec. ``compressible`` is the share of zeros that an
-    option adds to the content; it must be 0.
+    Engines that write files themselves do not use the codec. ``compressible``, the share of zeros that an option adds
+    to the content, must be 0: zeros would make the compression ratio too good.
     """
     named = [strategy.name for strategy in strategies if strategy.compresses]
     if not named:
@@ -197,7 +198,7 @@ def check_codec_installed(settings: Settings) -> None:
 def _check_files(given: EngineSpec) -> None:
     """Raise ValueError if the declared file names of an engine are invalid.
 
-    The clean-up recognises the files of an engine in a checkpoint directory by these names.
+    The clean-up identifies the files of an engine in a checkpoint directory by these names.
     """
     rule = given.files
     if not isinstance(rule, FileRule) or not isinstance(rule.of_rank, str):

@@ -1,4 +1,4 @@
-"""Gate tables and waivers as TOML files: built-in tables, and files of a user."""
+"""Gate tables and waivers from TOML files: built-in tables, and files of the user."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _NEAR = "object-local"
 def settle(
     settings: Settings, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[Settings, Gates]:
-    """Return the settings, and the gate table that they choose for a target of this ``gate_kind``.
+    """Return the settings, and the gate table for a target of this ``gate_kind``.
 
-    If the suites in the settings are "auto", they are replaced by the suites that the gate table requires.
+    If the suites in the settings are "auto", the result has the suites that the gate table requires.
     """
     gates = load_gates(settings.gate_table, gate_kind, catalogue)
     return dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue)), gates
@@ -40,7 +40,7 @@ def settle(
 def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
     """Return the waivers in the file ``path``; empty without a file. Raises UsageError for an invalid file.
 
-    ``known`` maps each requirement of the run to its subjects; a waiver must match one of them.
+    ``known`` maps each requirement of the run to its subjects. Each waiver must match one requirement and subject.
     """
     if path is None:
         return ()
@@ -62,10 +62,11 @@ def built_in(name: str) -> Gates:
 
 
 def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> Gates:
-    """Return the gate table that ``word``, the value of ``--ckpt-gate-table``, names. Raises UsageError.
+    """Return the gate table that ``word``, the value of ``--ckpt-gate-table``, selects.
 
-    The value is auto, a built-in table, or a file. auto is the table for the target's ``gate_kind``. A file may also
-    name requirements of plugins, which are in ``catalogue``.
+    The value is "auto" (the built-in table for ``gate_kind``), the name of a built-in table, or a file. A file may
+    contain requirements of plugins, if they are in ``catalogue``. Raises UsageError for an unknown table, and for a
+    table that does not apply to the target.
     """
     gates = _named_gates(word, gate_kind, catalogue)
     if gate_kind in _OF_OBJECTS and gates.table not in (*_OF_OBJECTS, _OF_ANY):

@@ -1,12 +1,12 @@
-"""The ``config.json`` of models on Hugging Face: the meaning of its fields, by family (``model_type``). Pure.
+"""Reads the ``config.json`` of a Hugging Face model: the meaning of its fields, by model family (``model_type``). Pure.
 
-Field names and defaults are taken from the configuration classes in transformers 4. Each family has a row in `FAMILIES`
-with its other parameters (biases, norms, experts), from its modeling file.
+Names and defaults of fields are those of the configuration classes in transformers 4. Each family has a row in
+`FAMILIES` with its additional parameters (biases, norms, experts), from its modeling file.
 
-A new family needs a public model with its published count in tests/config/test_model_files.py and docs/own_models.md.
+A wrong parameter count is worse than an error. So an unknown family is an error. A field that adds parameters is an
+error if the row of its family does not count it.
 
-A wrong count without a message is worse than no count. So an unknown family is refused. A field that adds parameters is
-refused too, if the row of its family does not count it.
+To add a family, add a public model with its published count to tests/config/test_model_files.py and docs/own_models.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ConfigFields = Mapping[str, Any]
 
 
 class UncountedError(ValueError):
-    """A family or field whose parameters are not counted here; transformers may be able to count them."""
+    """A family or field whose parameters this module cannot count. transformers may be able to count them."""
 
 
 Numbers = dict[str, Any]
@@ -40,11 +40,10 @@ _PRECISIONS = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16
 
 
 class _Family(NamedTuple):
-    """One family of models: how the fields of a configuration become the fields of our `Model`.
+    """One family of models: rules that convert the fields of a configuration to the fields of our `Model`.
 
-    ``always`` has values that all models of the family share. ``more`` returns values that follow from other fields of
-    a configuration. If ``tied`` is true, embeddings are tied by default. ``names`` has the names of configuration
-    fields that differ from `_NAMES`.
+    ``always``: values that all models of the family share. ``more``: a function that computes values from other fields.
+    ``tied``: whether embeddings are tied by default. ``names``: configuration fields whose names differ from `_NAMES`.
     """
 
     always: Mapping[str, Any] = {}
@@ -56,7 +55,7 @@ class _Family(NamedTuple):
 def from_config(given: ConfigFields) -> Numbers:
     """Return {field of a model: value} for the model that a configuration describes.
 
-    Raises UncountedError for an unknown family or field, ValueError for a wrong value.
+    Raises UncountedError for an unknown family or field. Raises ValueError for an invalid value.
     """
     kind = given.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
@@ -90,7 +89,7 @@ def from_config(given: ConfigFields) -> Numbers:
 
 
 class _Reading(ConfigFields):
-    """A configuration that adds the name of each field that is read to its set ``read``."""
+    """A configuration that records the names of fields that were read, in its set ``read``."""
 
     def __init__(self, config: ConfigFields) -> None:
         self._config, self.read = config, set(_BESIDE)
@@ -108,7 +107,7 @@ class _Reading(ConfigFields):
 
 
 def adds_parameters(name: str, value: Any) -> bool:
-    """Whether a configuration field with this name and value adds parameters to a model, by words in its name."""
+    """Whether a configuration field seems to add parameters to a model; the decision uses words in its name."""
     if name in _BESIDE or not value or not _ADDS_PARAMETERS.search(name) or _ADDS_NONE.search(name):
         return False
     return not (name == "layer_types" and isinstance(value, list) and set(map(str, value)) <= _KINDS_OF_ATTENTION)
@@ -171,7 +170,7 @@ def _deepseek(given: ConfigFields) -> Numbers:
 
 
 def _routed(given: ConfigFields) -> Numbers:
-    """Return the model's fields on experts, for a family whose first layers are dense."""
+    """Return the model's expert fields, for a family whose first layers are dense."""
     return {
         "experts": given["n_routed_experts"],
         "active_experts": given["num_experts_per_tok"],

@@ -1,16 +1,16 @@
-"""Models that transformers defines: counted from the tensors of the library's own class (extra ``models``).
+"""Models that transformers defines, counted from the tensors of the library's own class (extra ``models``).
 
-A separate process lists the tensors (`config.library_tensors`), because the import takes seconds and much memory. This
+A separate process (`config.library_tensors`) lists the tensors, because the import takes seconds and much memory. This
 module assigns each tensor to a layer, and groups equal layers into kinds. Layers are numbered as in `Model.tensors`:
 
 - Layers 1 to L are the numbered modules, such as ``model.layers.7.…``. If a model has several series of numbered
   modules, the series with the most elements is used.
-- Layer 0 contains the tensors before the first numbered layer (embedding, vision tower, projector). The first pipeline
-  stage has layer 0.
+- Layer 0 contains the tensors before the first numbered layer (embedding, vision tower, projector). It belongs to
+  the first pipeline stage.
 - Layer L + 1 is the output matrix. Layer L + 2 contains all other tensors after the numbered layers.
 
-A tensor with ``experts`` in its name belongs to experts. The numbers in such names, or the first size of the shape,
-give the count of experts.
+A tensor with ``experts`` in its name belongs to experts. The number of experts follows from the numbers in such names,
+or from the first dimension of the tensor.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _EXPERT = re.compile(r"\.experts\.(?:(\d+)\.)?(.+)$")
 
 
 class Listed(NamedTuple):
-    """One tensor of a model, with the library's name and shape."""
+    """One tensor of a model: its name and shape in the library."""
 
     name: str
     shape: tuple[int, ...]
@@ -57,22 +57,22 @@ class Listed(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Elements of the tensor."""
+        """The number of elements of the tensor."""
         return math.prod(self.shape)
 
 
 def is_installed() -> bool:
-    """Whether the packages of the extra are installed. They are not imported."""
+    """Whether the packages of the extra ``models`` are installed. The check does not import them."""
     return all(importlib.util.find_spec(name) for name in _NEEDED)
 
 
 @lru_cache(maxsize=64)
 def from_library(text: str) -> Numbers | str:
-    """Return {field of a model: value} for the model that a configuration describes.
+    """Return {field of a model: value} for a configuration.
 
-    If transformers does not know the model, return a text with the version of transformers instead. ``text`` is a JSON
-    object with ``model_type``. Raises ValueError if the library refuses the configuration, or if the tensors do not
-    describe a model.
+    If transformers does not know the model, return a text with the library's version. ``text`` is the configuration, a
+    JSON object with ``model_type``. Raises ValueError if the library rejects it, or if the tensors do not fit our
+    model.
     """
     given = json.loads(text)
     if not _may_know(given["model_type"]):
@@ -84,9 +84,9 @@ def from_library(text: str) -> Numbers | str:
 
 
 def _may_know(kind: str) -> bool:
-    """Whether the source text of the library's tables contains the model type ``kind``.
+    """Return whether the source files of transformers mention the model type ``kind``.
 
-    This check is made first, because it is fast: the library is then not imported for most invalid files.
+    This check is fast. It avoids the slow import of the library for most invalid files.
     """
     spec = importlib.util.find_spec("transformers")
     if spec is None or not spec.origin:
@@ -96,9 +96,9 @@ def _may_know(kind: str) -> bool:
 
 
 def numbers_of(found: ConfigFields, given: ConfigFields) -> Numbers:
-    """Return {field of a model: value} from ``found``, the output of `config.library_tensors`. Raises ValueError.
+    """Return {field of a model: value} from ``found``, the output of `config.library_tensors`.
 
-    ``given`` is the configuration.
+    ``given`` is the configuration. Raises ValueError if the output does not describe a supported model.
     """
     if refused := found.get("refused"):
         raise ValueError(refused)
@@ -132,10 +132,10 @@ def numbers_of(found: ConfigFields, given: ConfigFields) -> Numbers:
 
 
 def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...], tuple[int, ...]]:
-    """Return the kinds of layers of a model, and for each layer from 0 to L + 2 the index of its kind.
+    """Return two tuples: the kinds of layers of a model, and the index of the kind of each layer from 0 to L + 2.
 
-    ``head`` is the name of the output matrix, layer L + 1. If the output matrix comes before the numbered layers, it is
-    also the embedding, and remains in layer 0. Raises ValueError for a model without numbered layers.
+    ``head`` is the name of the output matrix. If this tensor comes before the numbered layers, it is also the
+    embedding, and it remains in layer 0. Raises ValueError for a model without numbered layers.
     """
     elements: Counter[str] = Counter()
     for tensor in tensors:
@@ -165,10 +165,10 @@ def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...
 
 
 def experts_of(tensors: Sequence[Listed], said: int) -> int:
-    """Return the number of experts in a layer, by the tensors of experts; 0 if there are no such tensors.
+    """Return the number of experts in a layer, from the tensors of experts; 0 without such tensors.
 
-    ``said`` is the number in the configuration; it is used if the names of the tensors have no numbers. Raises
-    ValueError if the tensors do not fit the number.
+    ``said`` is the number in the configuration. It is used if the tensor names contain no numbers. Raises ValueError if
+    the tensors do not fit the number.
     """
     numbers = {int(found[1]) for tensor in tensors if (found := _EXPERT.search(tensor.name)) and found[1]}
     joint = {tensor.shape[0] for tensor in tensors if (found := _EXPERT.search(tensor.name)) and not found[1]}
@@ -181,7 +181,7 @@ def experts_of(tensors: Sequence[Listed], said: int) -> int:
 
 
 def _elements(layer: Sequence[Listed]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return two lists of element counts: of each dense tensor of a layer, and of each expert tensor.
+    """Return the element counts of a layer: of its dense tensors, and of its expert tensors.
 
     The count of an expert tensor is the sum over all experts.
     """

@@ -1,12 +1,11 @@
-"""Lists the tensors of a model that transformers defines: a program for a separate process.
+"""Lists the tensors of a model that transformers defines. This program runs in a separate process.
 
-The program reads a ``config.json`` from standard input and prints a JSON object. The object contains ``tensors`` (name,
-shape and dtype of each), or ``refused`` (a sentence), or ``unknown`` (the version of a library that does not know the
-model). The model is built on the ``meta`` device, which allocates no memory. The class of the model is always from the
-library: code that a file names (``auto_map``) is never loaded. The process can neither use the network nor start
-programs.
+It reads a ``config.json`` from standard input and prints one JSON object. The object contains ``tensors`` (name, shape
+and type of each), ``refused`` (a reason), or ``unknown`` (the version of a library that does not know the model).
 
-The process is separate because the import takes seconds and about 500 MB of memory.
+The model is built on the ``meta`` device, which allocates no memory for tensors. Only classes of the library are used:
+code that a file names (``auto_map``) is never loaded. The process cannot use the network or start programs. It is
+separate because the import takes seconds and about 500 MB of memory.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _FORBIDDEN = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.sy
 
 
 def main() -> None:
-    """Read one configuration from standard input, and print the answer."""
+    """Read a configuration from standard input, and print its tensors as JSON."""
     resource.setrlimit(resource.RLIMIT_AS, (_MAXIMUM_MEMORY, _MAXIMUM_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (_MAXIMUM_CPU_SECONDS, _MAXIMUM_CPU_SECONDS))
     given = json.loads(sys.stdin.buffer.read())
@@ -64,7 +63,7 @@ def main() -> None:
 
 
 def answer_of(given: ConfigFields) -> Answer:
-    """Return the object that the program prints for a configuration: the tensors of its model, or a refusal."""
+    """Return the JSON object that the program prints: the tensors of the model, or the reason of a refusal."""
     try:
         return _tensors_of(given)
     except MemoryError:
@@ -121,7 +120,7 @@ def _forbid(event: str, _: Any) -> None:
 
 
 def _without(given: ConfigFields) -> Answer:
-    """Return a configuration without the fields that do not affect its tensors, also in nested tables."""
+    """Return a configuration without the fields that do not affect tensors, also in nested tables."""
     return {
         name: _without(value) if isinstance(value, dict) else value
         for name, value in given.items()
@@ -139,9 +138,9 @@ def _numbers(given: ConfigFields) -> Iterator[tuple[str, float]]:
 
 
 def _class(transformers: Any, config: Any, given: ConfigFields) -> Any:
-    """Return the library's class for a configuration: the class in ``architectures``, or the default of the model type.
+    """Return the library's class for a configuration: the class in ``architectures``, or the default of its type.
 
-    Raises ValueError if the named class belongs to another configuration, or if there is no class.
+    Raises ValueError if the named class is for another configuration, or if the library has no class.
     """
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 - slow
 
@@ -189,9 +188,9 @@ def _fields(config: Any) -> set[str]:
 
 
 def _absent(given: ConfigFields, text: Any) -> list[str]:
-    """Return the mandatory size fields (hidden, vocabulary, layers) that a configuration omits.
+    """Return the required size fields (hidden, vocabulary, layers) that a configuration omits.
 
-    The library would use its default, which belongs to another model.
+    For an omitted field, the library would use its default, which is the size of another model.
     """
     said = set(given).union(*(value for value in given.values() if isinstance(value, dict)))
     wanted = (_SIZES["hidden"], _SIZES["vocabulary"], "num_hidden_layers")
@@ -199,10 +198,10 @@ def _absent(given: ConfigFields, text: Any) -> list[str]:
 
 
 def _unread(given: ConfigFields, config: Any, where: str = "") -> Iterator[str]:
-    """Yield the names of the fields in a configuration that the library does not know, and therefore does not use.
+    """Yield the names of the fields in a configuration that the library does not use.
 
-    The library stores an unknown field as an attribute of its object. Old names of known fields are not yielded: the
-    library converts them, so there is no such attribute.
+    The library stores an unknown field as an attribute of its configuration object. It converts old names of known
+    fields, so old names are not yielded.
     """
     known = _fields(config)
     for name, value in given.items():

@@ -1,7 +1,7 @@
-"""The models that can be chosen: models of the workload by name, a user's models by file, and models recorded in a run.
+"""The available models: models of the workload by name, a user's models by file, and models recorded in a run.
 
-A user describes a model in a TOML file, or by the config.json of a model on Hugging Face (`config.hugging_face`), and
-its parallelism as ``tp=8,pp=4,ep=1,dp=2,zero=1``.
+A user describes a model in a TOML file, or by the config.json of a model on Hugging Face (`config.hugging_face`). The
+user describes its parallelism as ``tp=8,pp=4,ep=1,dp=2,zero=1``.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parallelism:
-    """The number of ranks in each kind of parallelism. ``expert`` divides ``data``. ``zero`` is the ZeRO stage; 3 is
-    fully sharded.
+    """The number of ranks in each kind of parallelism (tensor, pipeline, expert, data).
+
+    Expert parallelism shards within data parallelism, so ``expert`` is a divisor of ``data``. ``zero`` is the ZeRO
+    stage; 3 is fully sharded.
     """
 
     tensor: int = 1
@@ -81,14 +83,14 @@ class Parallelism:
 
     @property
     def processes(self) -> int:
-        """The number of all ranks."""
+        """The number of all ranks. Expert parallelism adds no ranks."""
         return self.tensor * self.pipeline * self.data
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Parallelism:
-        """Return the parallelism from short names (``tp``, ``pp``, ``ep``, ``dp``, ``zero``) and numbers.
+        """Return the parallelism from {short name: number}, with the names ``tp``, ``pp``, ``ep``, ``dp`` and ``zero``.
 
-        Raises ValueError if it is invalid.
+        Raises ValueError for an unknown name or an invalid number.
         """
         for name, value in given.items():
             if name not in _FIELDS:
@@ -120,8 +122,7 @@ def read_parallelism(text: str) -> Parallelism:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Models:
-    """The models that can be chosen: models of the workload, models from files, and models recorded in a run
-    (``kept``).
+    """The available models: models of the workload, models from files, and models recorded in a run (``kept``).
 
     If ``parallelism`` or ``optimizer`` is given, it replaces the value in the files.
     """
@@ -131,9 +132,9 @@ class Models:
     kept: Mapping[str, Model] = field(default_factory=dict)
 
     def choose(self, words: Iterable[str]) -> tuple[Model, ...]:
-        """Return the models with these names: first the models of the workload in its order, then the others.
+        """Return the models with these names: first the models of the workload in its order, then all others.
 
-        Raises UsageError for an unknown name and for a file that cannot be read.
+        Raises UsageError for an unknown name, and for a file that cannot be read.
         """
         words = list(dict.fromkeys(words))
         found = [self._one(word) for word in words if self._kept(word) or is_file(word)]
@@ -144,10 +145,10 @@ class Models:
         return self._kept(word) or read_model(word, MODEL, self.parallelism, self.optimizer)
 
     def _kept(self, word: str) -> Model | None:
-        """Return the recorded model that ``word`` names; None if there is no such model.
+        """Return the recorded model that ``word`` names; None without such a model.
 
-        ``word`` is the model's own name, or the user's name for it. It may also be the name of the model's file, if
-        only one recorded model has this file name.
+        ``word`` is the model's name, or the user's name for it. If only one recorded model has the file name of
+        ``word``, this model is returned.
         """
         if word in self.kept:
             return self.kept[word]
@@ -175,15 +176,15 @@ def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
 
 
 def is_file(word: str) -> bool:
-    """Whether a word names a file, and not a model of the workload."""
+    """Whether a word is a file name. Otherwise it is the name of a model of the workload."""
     return "/" in word or word.lower().endswith((".toml", ".json"))
 
 
 def read_model(word: str, option: str, parallelism: Parallelism | None, optimizer: Optimizer | None) -> Model:
-    """Return the model that a file describes. If ``parallelism`` or ``optimizer`` is given, it replaces the file's
-    value.
+    """Return the model that a file describes.
 
-    Raises UsageError if the file cannot be read or does not describe a model.
+    If ``parallelism`` or ``optimizer`` is given, it replaces the file's value. Raises UsageError if the file cannot be
+    read or does not describe a model.
     """
     path = user_path(word, option)
     try:
@@ -220,10 +221,10 @@ def read_model(word: str, option: str, parallelism: Parallelism | None, optimize
 
 
 def _from_json(given: ConfigFields) -> Numbers:
-    """Return {field of a model: value} for a config.json, by `hugging_face` or by transformers. Raises ValueError.
+    """Return {field of a model: value} for a config.json. Raises ValueError.
 
-    transformers is used only if `hugging_face` does not know the family. A model of a known family therefore has the
-    same digest on each host, whether or not transformers is installed.
+    `hugging_face` counts the families that it knows. transformers counts only other families, so a model of a known
+    family has the same digest on hosts with and without transformers.
     """
     try:
         return from_config(given)
@@ -247,9 +248,9 @@ def _from_json(given: ConfigFields) -> Numbers:
 
 
 def checked_model(model: Model) -> Model:
-    """Check the sizes of a user's model, and whether they fit its parallelism. Raises ValueError.
+    """Return a user's model with its name, which contains a digest of its definition.
 
-    Return the model with its name, which contains a digest of its definition.
+    Raises ValueError if a size is invalid or does not fit the parallelism.
     """
     own, cut = model.own, model.tensor_parallel * model.pipeline_parallel
     if own is None:
@@ -302,7 +303,7 @@ def checked_model(model: Model) -> Model:
 
 
 def _check_kinds(model: Model, own: OwnModel) -> None:
-    """Raise ValueError if a model has invalid kinds of layers, or a layer without a kind."""
+    """Raise ValueError if the kinds of layers of a model are invalid, or if a layer has no kind."""
     kinds, order = own.layer_kinds, own.layer_order
     if not kinds and not order:
         return
@@ -320,9 +321,7 @@ def _check_kinds(model: Model, own: OwnModel) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Raise ValueError for a name that cannot be part of a subject, or that could be confused with a model of the
-    workload.
-    """
+    """Raise ValueError for a file name that is invalid, or too similar to the name of a model of the workload."""
     if not _FILE_NAME.fullmatch(name):
         raise ValueError("its name must be of letters, digits, '.', '_' and '-', and end with .toml or .json")
     bare = _bare(name)
@@ -358,7 +357,7 @@ def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | 
 class _Kinds(NamedTuple):
     """The kinds of layers in a TOML file.
 
-    ``order`` lists the name of the kind of each layer. ``values`` maps the name of a kind to its values.
+    ``order`` lists the kind of each layer by name. ``values`` maps the name of a kind to its values.
     """
 
     order: list[str]
@@ -368,7 +367,7 @@ class _Kinds(NamedTuple):
 def _take_kinds(given: Numbers) -> _Kinds | None:
     """Remove the kinds of layers from a TOML table and return them; None if the table has none.
 
-    Raises ValueError if they are incomplete or wrong.
+    Raises ValueError if they are incomplete or invalid.
     """
     order, values = given.pop("layer_kinds", None), given.pop("kinds", None)
     if order is None and values is None:
@@ -388,9 +387,9 @@ def _take_kinds(given: Numbers) -> _Kinds | None:
 
 
 def _with_kinds(model: Model, kinds: _Kinds) -> Model:
-    """Return a model whose layers have these kinds. Raises ValueError if they do not fit the model.
+    """Return a model whose layers have these kinds. Raises ValueError if the kinds do not fit the model.
 
-    If the order of kinds has fewer entries than the model has layers, it is repeated up to the last layer.
+    If the order of kinds has fewer entries than the model has layers, the order is repeated.
     """
     assert model.own
     if model.own.dense_layers:
@@ -449,7 +448,7 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> N
 def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
     """Return a model with the given values, and default values for the other fields. Raises ValueError.
 
-    ``cut`` is its parallelism. ``source`` states its file, the digest of the file, and the user's name for it.
+    ``cut`` is the parallelism. ``source`` contains the file, its digest, and the user's name for it.
     """
     values = {name: _value(name, value) for name, value in given.items()}
     for name in ("layers", "hidden", "vocabulary", "heads"):

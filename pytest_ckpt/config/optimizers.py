@@ -1,4 +1,4 @@
-"""Optimizers for ``--ckpt-optimizer``: the states that each stores per parameter of a user's model, with sources. Pure.
+"""Optimizers for ``--ckpt-optimizer``: the states per parameter that each optimizer stores, with sources. Pure.
 
 Comments state the bytes per parameter in a checkpoint: the weights in bfloat16, and all states.
 """
@@ -20,10 +20,10 @@ _STATES: tuple[tuple[int, Precision], ...] = ((4, "float32"), (2, "bfloat16"), (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Optimizer:
-    """An optimizer: ``states`` gives the precision of each state of a parameter.
+    """An optimizer: ``states`` lists the precision of each state that it stores per parameter.
 
-    The parameters of embedding, head and last norm additionally have the states in ``of_ends``. If ``whole_bytes`` is
-    not 0, it gives all bytes of a parameter, and ``states`` follows from it.
+    The parameters of embedding, head and last norm have the additional states ``of_ends``. If ``whole_bytes`` is not 0,
+    it is the size of a parameter with its states, and the states are computed from it.
     """
 
     states: tuple[Precision, ...] = ()
@@ -67,7 +67,10 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 
 def parse_optimizer(text: str) -> Optimizer:
-    """Return the optimizer with this name, or an optimizer from ``bytes:N``. Raises ValueError for any other text."""
+    """Return the optimizer with this name, or an optimizer of N bytes per parameter for ``bytes:N``.
+
+    Raises ValueError for any other text.
+    """
     if text in OPTIMIZERS:
         return OPTIMIZERS[text]
     if not text.startswith(_BYTES):

@@ -1,4 +1,4 @@
-"""Declares the options and turns command line, environment, files and hooks into Settings."""
+"""Adds the options to parsers, and combines their sources (command line, environment, files, hooks) into Settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CHANGES = ("fault_command", "upgrade_command", "snapshot")
 
 
 class _Given(NamedTuple):
-    """The text of an option in one source, and the option's name as written there."""
+    """The text of an option from one source, with the option's name in that source."""
 
     text: str
     source: str
@@ -56,7 +56,7 @@ class _Given(NamedTuple):
 def add_options(
     parser: argparse.ArgumentParser, options: Iterable[Option] = OPTIONS, listed: Container[str] | None = None
 ) -> None:
-    """Add options to a command's parser, in their groups. If ``listed`` is given, the help lists only these keys."""
+    """Add options to a command's parser, in their groups. If ``listed`` is given, --help shows only these keys."""
     options = list(options)
     for title in GROUPS:
         if of_group := [option for option in options if option.group == title]:
@@ -67,7 +67,7 @@ def add_options(
 
 
 def options_of_command_line(args: argparse.Namespace, options: Iterable[Option] = OPTIONS) -> dict[str, str | None]:
-    """Return {ini name: text} of the options of a command line; the text is None if the option is not given."""
+    """Return {ini name: text} of the options on a command line; the text is None for options that are not given."""
     return {option.ini_name: written(getattr(args, option.ini_name)) for option in options if option.is_option}
 
 
@@ -81,15 +81,17 @@ def resolve(
     kept: Mapping[str, Model] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return the settings of a run. Priority, highest first: command line, TOML file, ini file, file of actions, hooks,
-    environment variables, defaults.
+    """Return the settings of a run, combined from all sources.
+
+    Precedence, highest first: command line, TOML file, ini file, file of actions, hooks, environment variables,
+    defaults.
 
     ``command_line`` and ``ini`` map ini names, such as "ckpt_target", to texts; a text is None if the option is not
-    given. ``ini_source`` is the name of the source ``ini`` in messages. ``hooked`` maps ini names to (source, text) of
-    plugins. ``engines`` are the available engines (default: the built-in ones). ``kept`` are models recorded in a run,
-    by the user's name for each; files of these models are not read. ``environment`` are the environment variables that
-    options may come from. Raises UsageError, which names the option, the value, the valid values and the most similar
-    valid word.
+    given. ``ini_source`` is the name of the source ``ini`` in messages. ``hooked`` maps ini names to (source, text)
+    from plugins. ``engines`` are the available engines (default: the built-in engines). ``kept`` maps a user's names to
+    models recorded in a run; their files are not read. ``environment`` contains the environment variables.
+
+    Raises UsageError with the option, its value, the valid values and the most similar valid value.
     """
     layers = [_layer(command_line, "command line")]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
@@ -147,12 +149,12 @@ def resolve(
 
 
 def _without_left_out(suites: tuple[str, ...], profile: Profile) -> tuple[str, ...]:
-    """Return the chosen suites. If all suites were chosen, the suites that the profile omits are left out."""
+    """Return the chosen suites. If all suites are chosen, leave out the suites that the profile omits."""
     return tuple(suite for suite in suites if suites != SUITES or suite not in profile.left_out)
 
 
 def _planned_operations(said: int | None, wanted: Assurance | None, profile: Profile) -> int:
-    """Return the number of saves of a run, which is also the number of loads.
+    """Return the number of saves of a run. The number of loads is the same.
 
     ``said`` is the number that the user gave. Raises UsageError if it is too small for the confidence ``wanted``.
     """
@@ -168,7 +170,7 @@ def _planned_operations(said: int | None, wanted: Assurance | None, profile: Pro
 
 
 def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
-    """Return {ini name: value} of one source. Parameters within the value of an option become separate entries."""
+    """Return {ini name: value} of one source. A parameter in the value of an option becomes a separate entry."""
     found: dict[str, _Given] = {}
     for name, text in given.items():
         if text is not None and name in _BY_NAME:
@@ -178,11 +180,12 @@ def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
 
 
 def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
-    """Split the text of a list option; return {ini name: value} with an entry for its names and one for each parameter.
+    """Split the text of a list option into names and parameters; return {ini name: value}.
 
-    An item of the list is ``name``, ``name:parameter=value`` or ``parameter=value``. A parameter without a name belongs
-    to the preceding name. A parameter before the first name does not select a name. Each line of the text is one
-    occurrence of the option: the names of the last occurrence count, and the parameters of all occurrences.
+    The result has one entry for all names, and one entry for each parameter. An item of the list is ``name``,
+    ``name:parameter=value`` or ``parameter=value``. A parameter without a name belongs to the preceding name. A
+    parameter before the first name does not select a name. Each line of the text is one occurrence of the option. The
+    names of the last occurrence replace earlier names. The parameters of all occurrences are used.
     """
     found: dict[str, _Given] = {}
     names: list[str] = []
@@ -206,9 +209,9 @@ def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
 
 
 def _parameter(option: Option, owner: str, key: str, source: str) -> Option:
-    """Return the declaration of the parameter ``key`` of ``owner``, a value of ``option``.
+    """Return the declaration of a parameter. Raises UsageError for an unknown parameter.
 
-    Raises UsageError for an unknown parameter.
+    ``option`` is a list option, ``owner`` a value of the list, and ``key`` the name of the parameter.
     """
     rows = parameters_of(option.key, owner)
     if row := next((row for row in rows if row.name == key), None):
@@ -226,7 +229,7 @@ def _of_environment(
 ) -> _Given | None:
     """Return the value of an option from its environment variables.
 
-    Return None if no such variable is set, or if the target is not reached over TLS.
+    Returns None if no such variable is set, or if the target is not an object store over TLS.
     """
     name = next((name for name in option.variables if environment.get(name)), "")
     if not name or "://" not in (target or ""):
@@ -269,7 +272,7 @@ def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
 
 
 def _check_commits(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec]) -> None:
-    """Raise UsageError if an engine's library commits checkpoints itself, but a strategy needs another commit."""
+    """Raise UsageError if a strategy cannot be used because an engine's library commits checkpoints itself."""
     for strategy in strategies:
         for engine in engines:
             if engine.files.commit and (strategy.saves_deltas or strategy.tiers):
@@ -299,7 +302,7 @@ def _check_certificates(engines: Iterable[EngineSpec], ca_bundle: str | None) ->
 def _check_together(values: Mapping[str, Any]) -> None:
     """Raise UsageError if an engine saves and loads collectively, and a command changes the storage during the run.
 
-    While the storage changes, single ranks must be able to fail and continue, which such an engine does not support.
+    During such a change, single ranks must be able to fail and continue. A collective engine does not support this.
     """
     for key in _CHANGES:
         for engine in values["engine"]:
@@ -313,7 +316,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
 
 
 def _check_deltas(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if a prerequisite of delta saves is missing, or if another option excludes them."""
+    """Raise UsageError if a prerequisite of delta saves is missing, or if another option conflicts with them."""
     named = [strategy.name for strategy in values["strategy"] if strategy.saves_deltas]
     if not named:
         return
@@ -332,7 +335,7 @@ def _check_deltas(values: Mapping[str, Any]) -> None:
 
 
 def _check_tiers(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if a prerequisite of tiered saves is missing, or if another option excludes them."""
+    """Raise UsageError if a prerequisite of tiered saves is missing, or if another option conflicts with them."""
     named = [strategy.name for strategy in values["strategy"] if strategy.tiers]
     if not named:
         return
@@ -388,7 +391,7 @@ def _read_toml(path: Path) -> dict[str, str | None]:
 
 
 def _read_parameters(option: Option, tables: Mapping[str, object], source: str) -> dict[str, str | None]:
-    """Return the parameters in tables such as ``[suite.endurance]``, by ini name."""
+    """Return {ini name: text} of the parameters in TOML tables such as ``[suite.endurance]``."""
     given: dict[str, str | None] = {}
     for owner, table in tables.items():
         if not isinstance(table, dict):
@@ -408,7 +411,7 @@ def _text(value: Any) -> str:
 
 
 def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
-    """Return the options that were given, as one text of command-line arguments. ``without`` names options to omit."""
+    """Return the given options as one text of command-line arguments. ``without`` lists options to leave out."""
     texts = {o.option: o for o in settings.origins if o.source != "default" and o.option not in without}
     words = []
     for option in OPTIONS:
@@ -423,9 +426,9 @@ def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
 
 
 def _joined(option: Option, names: str, given: Mapping[Option, str]) -> str:
-    """Return the value of a list option as text for a command line: its names, each with its parameters.
+    """Return the value of a list option as command-line text: its names, each with its parameters.
 
-    ``given`` has the values of all given parameters. Parameters of names that are not in the list come first.
+    ``given`` contains the values of all given parameters. Parameters of names outside the list come first.
     """
     chosen = [name for name in names.split(",") if name]
     items: dict[str, list[str]] = {name: [] for name in ["", *chosen]}

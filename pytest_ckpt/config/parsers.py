@@ -1,4 +1,4 @@
-"""Parsers of option values: from text to value. Each raises ValueError with the accepted values.
+"""Parsers of option values: text to value. A parser raises ValueError with the valid values.
 
 The rows of `facts.options` name these functions.
 """
@@ -43,14 +43,14 @@ _WORDS_OF_HOST_FILES = frozenset(("slots", "max_slots", "max-slots"))
 
 
 def split_hosts(text: str) -> list[str]:
-    """Return the words of a list of hosts; a comma within brackets does not separate words."""
+    """Split a list of hosts at its commas. A comma within brackets does not separate entries."""
     return [word for word in map(str.strip, _COMMA_OUTSIDE.split(text)) if word]
 
 
 def line_of_file(line: str) -> str:
-    """Return the host in a line of a host file, as ``host:slots`` or ``host``; empty for a line without a host.
+    """Return the host of a line in a host file, as ``host:slots`` or ``host``; empty for a line without a host.
 
-    Raises ValueError for an unknown word, and for more slots than max_slots.
+    Raises ValueError for an unknown word, or if slots exceeds max_slots.
     """
     host, *words = re.sub(r"\s*=\s*", "=", line.split("#", maxsplit=1)[0]).split() or [""]
     given = {}
@@ -69,7 +69,7 @@ def line_of_file(line: str) -> str:
 
 
 def expand_hosts(words: list[str]) -> tuple[HostSlots, ...]:
-    """Return all hosts with their slots, in order. A word names one host, or several, such as ``node[01-16]:8``.
+    """Return all hosts with their slots, in order. A word, such as ``node[01-16]:8``, names one or several hosts.
 
     Raises ValueError for an invalid word, or for too many hosts.
     """
@@ -99,7 +99,7 @@ def _names(name: str, most: int) -> list[str]:
 
 
 def _ranges(inside: str, name: str) -> list[tuple[int, int, int]]:
-    """Return (first number, last number, digits) of each range between two brackets."""
+    """Return (first number, last number, digits) for each range in the text between two brackets."""
     found = []
     for part in inside.split(","):
         match = _RANGE_OF_HOSTS.fullmatch(part.strip())
@@ -131,7 +131,7 @@ _MAXIMUM_PROCESSES, _MAXIMUM_OPERATIONS, _MAXIMUM, _MAXIMUM_DEPTH, _MAXIMUM_CUTS
 
 
 def read_path(value: str) -> str:
-    """Return a path unchanged. Raises ValueError for a path that a kernel would not accept."""
+    """Return a path unchanged. Raises ValueError for a path that the kernel would reject."""
     if "\0" in value:
         raise ValueError("a path cannot contain a NUL byte")
     longest = max(len(os.fsencode(part)) for part in value.split("/"))
@@ -141,7 +141,7 @@ def read_path(value: str) -> str:
 
 
 def read_endpoints(value: str) -> tuple[str, ...]:
-    """Return the URLs of endpoints, each once; ``embedded`` cannot be combined with other endpoints."""
+    """Return the URLs of endpoints without duplicates. ``embedded`` cannot be combined with other endpoints."""
     words = tuple(dict.fromkeys(word.strip().rstrip("/") for word in value.split(",")))
     if EMBEDDED in words:
         if len(words) > 1:
@@ -222,9 +222,9 @@ def read_share(value: str) -> float:
 
 
 def read_assurance(value: str) -> Assurance:
-    """Return the confidence, the share and the permitted misses from a text such as ``95/99:misses=1``.
+    """Return confidence, share and permitted misses from a text such as ``95/99:misses=1``.
 
-    Raises ValueError for an invalid text, and if the statement needs more operations than a run can have.
+    Raises ValueError for an invalid text, or if the proof needs more operations than a run can have.
     """
     shares, colon, planned = value.partition(":")
     confidence, slash, share = (part.strip().removesuffix("%").strip() for part in shares.partition("/"))
@@ -253,12 +253,12 @@ def read_assurance(value: str) -> Assurance:
 
 
 def read_engines(value: str) -> tuple[str, ...]:
-    """Return the names of engines, each once. Whether such engines exist is not checked here."""
+    """Return the names of engines without duplicates. The names are not checked here."""
     return tuple(dict.fromkeys(name.strip() for name in value.split(",")))
 
 
 def read_strategies(value: str) -> tuple[StrategySpec, ...]:
-    """Return save strategies, each once."""
+    """Return save strategies without duplicates."""
     names = dict.fromkeys(name.strip() for name in value.split(","))
     for name in names:
         if name not in STRATEGY_OF:
@@ -306,7 +306,7 @@ def read_codec(value: str) -> str:
 
 
 def read_suites(value: str) -> tuple[str, ...]:
-    """Return the names of the chosen suites, in the order in which suites run; ("auto",) for the value ``auto``."""
+    """Return the names of the chosen suites in execution order; ("auto",) for the value ``auto``."""
     names = [name.strip() for name in value.split(",")]
     for name in names:
         if name not in (*SUITES, "all", "auto"):
@@ -368,7 +368,7 @@ def read_ceilings(value: str) -> tuple[float, float]:
 
 
 def read_rate(value: str) -> float:
-    """Return a rate above 0 in bytes a second: GB/s and GBps are bytes, Gb/s, Gbps and Gbit/s are bits (10^9)."""
+    """Return a rate above 0 in bytes a second. GB/s and GBps mean bytes; Gb/s, Gbps and Gbit/s mean bits (10^9)."""
     amount = value.strip().removesuffix("/s").removesuffix("ps").removesuffix("it")
     in_bits = amount.endswith("b")
     rate = parse_size(f"{amount.removesuffix('b')}B" if in_bits else amount) / (8 if in_bits else 1)
@@ -409,7 +409,7 @@ read_profile = one_of(tuple(PROFILES))
 
 
 def read_switch(value: str) -> bool:
-    """Return whether a flag is on; the values true and false of TOML are accepted too."""
+    """Return whether a flag is on. The TOML values true and false are valid."""
     words = {"on": True, "true": True, "off": False, "false": False}
     if value.lower() not in words:
         raise ValueError(f"one of on, off is expected{nearest(value, words)}")
@@ -417,7 +417,7 @@ def read_switch(value: str) -> bool:
 
 
 def read_models(value: str) -> tuple[str, ...]:
-    """Return the names and files of models, each once. Files are not read here."""
+    """Return the names and files of models without duplicates. Files are not read here."""
     words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
     if not words:
         raise ValueError(f"names of models are expected: all, {', '.join(MODELS)}, or a file")
@@ -445,7 +445,7 @@ def _check_model(word: str, known: Iterable[str]) -> None:
 
 
 def read_hosts(value: str) -> tuple[HostSlots, ...]:
-    """Return the hosts with their slots, from a list or from a host file (``@FILE``); empty for localhost."""
+    """Return the hosts with their slots from a list or a host file (``@FILE``); an empty result means localhost."""
     if value == "localhost":
         return ()
     if "\0" in value:

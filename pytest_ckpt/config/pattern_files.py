@@ -1,4 +1,4 @@
-"""Patterns of recorded jobs: built-in patterns by name, and users' files."""
+"""Patterns (recorded file calls of jobs): built-in patterns by name, and users' files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundPattern:
-    """A pattern, the name of its file, its text, and the digest of the text."""
+    """A pattern with its file name, its text, and the digest of the text."""
 
     file: str
     sha256: str
@@ -88,10 +88,10 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
 def with_pattern(
     engines: Sequence[EngineSpec], word: str, strategies: Iterable[str], pace: str, deadline_seconds: float
 ) -> tuple[EngineSpec, ...]:
-    """Return the engines. Each engine that replays a job receives the pattern that ``word`` names. Raises UsageError.
+    """Return the engines; each engine that replays a job has received the pattern that ``word`` names.
 
-    ``pace`` states whether a replay repeats the pauses of the job. ``deadline_seconds`` is the time after which a rank
-    without progress is reported as hung.
+    ``pace`` states whether a replay repeats the pauses of the job. After ``deadline_seconds`` without progress, a rank
+    is reported as hung. Raises UsageError for an invalid pattern or an unsuitable strategy.
     """
     replaying = [engine for engine in engines if engine.replays]
     if not replaying:
@@ -123,7 +123,7 @@ def _given(engine: EngineSpec, word: str, pace: str, deadline_seconds: float) ->
 def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> None:
     """Raise UsageError if a pattern has no pauses, or a pause of ``deadline_seconds`` or longer.
 
-    During such a pause the rank would be reported as hung.
+    A rank in such a pause would be reported as hung.
     """
     longest = max(step.pause_us for step in found.pattern.steps) / _MICROSECONDS
     if not longest:

@@ -1,6 +1,6 @@
-"""Tables of recommended storage performance for clusters, as TOML files: built-in ones, or a user's own.
+"""Tables of recommended storage performance for clusters, from TOML files: built-in tables, or a user's table.
 
-A built-in table is a file in templates/storage_tables/, named in `SHIPPED`.
+A built-in table is a file in templates/storage_tables/; `SHIPPED` lists the built-in tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The vendor's description of the system under test: its TOML file, the template, and the check of the file."""
+"""The vendor's description of the system under test: its TOML file, a template, and the check of required facts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KNOWN = FACTS | REPEATED
 
 
 def template() -> str:
-    """Return a template to fill in: every known fact with its meaning and an example, all commented out."""
+    """Return a template of the TOML file: each known fact with its meaning and an example, as comments."""
     lines = [
         f"# The system under test, for {OPTION}. It is not measured; the certificate prints it as declared.",
         "# Uncomment the lines that you fill in; leave out unknown facts.",
@@ -41,7 +41,7 @@ def template() -> str:
 
 
 def read_system(file: Path) -> dict[str, Any]:
-    """Return {table: its facts} of a description. Raises UsageError, which names the wrong entry and a similar name."""
+    """Return {table: its facts} of a description. Raises UsageError with the invalid entry and a similar name."""
     where = f"{OPTION} {file}"
     try:
         described = parse_toml(read_user_text(user_path(file, OPTION)))
@@ -70,7 +70,7 @@ def read_system(file: Path) -> dict[str, Any]:
 def _embedded(where: str, file: Path, name: str) -> str:
     """Return the content of the picture file ``name`` in base64. ``name`` is relative to the directory of ``file``.
 
-    Raises UsageError if it is not a valid picture.
+    Raises UsageError if the file is not a valid picture.
     """
     try:
         content = read_user_bytes(user_path(file, OPTION).parent / name)
@@ -86,9 +86,9 @@ def _embedded(where: str, file: Path, name: str) -> str:
 
 
 def check_described(described: Told | None, gate_table: str) -> None:
-    """Raise UsageError if the description of the system lacks mandatory facts.
+    """Raise UsageError if the description of the system lacks required facts.
 
-    ``gate_table`` is the name of the gate table that requires the description; the message states it.
+    ``gate_table`` is the name of the gate table that requires the description, for the message.
     """
     if missing := not_told(described):
         raise UsageError(

@@ -1,1 +1,1 @@
-"""Checks of a target's behaviour: one process per check, so that a call that never returns blocks only that check."""
+"""Checks of a target's behaviour. Each check has its own process, so a call that hangs blocks only one check."""

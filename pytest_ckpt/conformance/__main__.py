@@ -32,10 +32,9 @@ _RACE_SECONDS, _SHORTEST_RACE_SECONDS = 600.0, 60.0
 
 
 def main() -> int:
-    """Perform the check; exit 0 if it found no anomaly, 1 if it found one, 8 if it could not be performed.
+    """Perform the check. Return 0 without an anomaly, 1 with an anomaly, 8 if a prerequisite is missing.
 
-    An internal error raises an exception; `run` turns it into exit code 3, so that it is never mistaken for a result of
-    the target.
+    An internal error raises an exception. `run` turns it into exit code 3, which is never a result of the target.
     """
     args = _parser().parse_args()
     check = BY_NAME[args.check]
@@ -90,11 +89,11 @@ def _witness(args: argparse.Namespace) -> AbstractContextManager[str | None]:
 
 
 def _refused_to_make(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
-    """Create ``directories``; return the error if the target refuses one of them, None if all were created.
+    """Create ``directories``; return the error of the first directory that cannot be created, None if all were created.
 
-    ``bases`` are those of the directories that several checks of a run share; they may exist already. If a parent
-    directory is missing, this is an error of the target with ``bases``, because it existed when the run began. Without
-    ``bases`` it raises FileNotFoundError, because the user may have named a wrong directory.
+    ``bases`` are shared by several checks of a run and may exist already. If a parent directory is missing, the result
+    depends on ``bases``: a check of a run returns the error, because the parent existed when the run began. A check
+    without ``bases`` raises FileNotFoundError, because the user may have named a wrong directory.
     """
     for directory in directories:
         _tell("mkdir", str(directory))
@@ -121,7 +120,7 @@ def _name_of(error: OSError) -> str:
 
 
 def make(check: Check, context: CheckContext) -> Observation:
-    """Perform a check and return its observation. If a call fails with an unexpected OSError, this is an anomaly."""
+    """Perform a check and return its observation. An unexpected OSError of a call is an anomaly."""
     findings = Findings(unit=check.unit)
     last_path = str(context.directory)
 

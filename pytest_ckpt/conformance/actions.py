@@ -1,7 +1,7 @@
-"""Requests that any check may send to another client: functions that run in the agent and raise OSError on failure.
+"""Requests that all checks can send to the second client: functions that run in its agent.
 
-``open_file`` returns a descriptor that stays open in the agent. Later requests pass this descriptor; their ``path``
-only names the file in errors.
+A failed call raises OSError. ``open_file`` returns a descriptor that stays open in the agent. Later requests pass this
+descriptor. Their ``path`` is only used in error messages.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ READY = "ready"
 
 
 def encoded(data: bytes) -> str:
-    """Return bytes encoded for a message."""
+    """Encode bytes as text for a message."""
     return base64.b64encode(data).decode()
 
 
 def decoded(text: str) -> bytes:
-    """Return the bytes of an encoded text."""
+    """Return the bytes of a text from `encoded`."""
     return base64.b64decode(text)
 
 
 def stat(path: str) -> dict[str, int]:
-    """Return a file's attributes; for a link, the attributes of the link itself."""
+    """Return the attributes of a file. A link is not followed."""
     seen = os.lstat(path)
     return {
         "size": seen.st_size,
@@ -46,7 +46,7 @@ def stat(path: str) -> dict[str, int]:
 
 
 def exists(path: str) -> bool:
-    """Return whether the name exists. Raises OSError for every error except "no such file"."""
+    """Return whether a name exists. Raises OSError for all errors except ENOENT."""
     try:
         os.lstat(path)
     except FileNotFoundError:
@@ -55,17 +55,17 @@ def exists(path: str) -> bool:
 
 
 def names(path: str) -> list[str]:
-    """Return the names in a directory as the file system lists them."""
+    """Return the names in a directory, in the order of the file system."""
     return os.listdir(path)  # noqa: PTH208 - doubled names must stay doubled, and in their order
 
 
 def read(path: str) -> str:
-    """Open a file, read it to its end and close it; return its bytes encoded."""
+    """Open a file, read it to its end and close it. Return its bytes, encoded."""
     return encoded(content.read_file(path))
 
 
 def write(path: str, *, data: str, exclusive: bool = False, append: bool = False, sync: bool = False) -> None:
-    """Open a file (created or truncated, unless ``append``), write, fsync if requested, and close it."""
+    """Open a file, write, fsync if requested, and close it. Without ``append``, an existing file is truncated."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC) | (os.O_EXCL if exclusive else 0)
     with content.opened(path, flags) as descriptor:
         _write(descriptor, decoded(data), None)
@@ -84,7 +84,7 @@ def remove(path: str) -> None:
 
 
 def rename(path: str, *, to: str) -> None:
-    """Rename a file or directory; an existing name ``to`` is replaced."""
+    """Rename a file or directory. An existing file with the name ``to`` is replaced."""
     os.replace(path, to)  # noqa: PTH105
 
 
@@ -94,7 +94,7 @@ def open_file(path: str, *, flags: int = os.O_RDONLY) -> int:
 
 
 def read_at(path: str, *, descriptor: int, length: int, offset: int) -> str:
-    """Return ``length`` bytes of an open file, encoded for a message; fewer only at the end of the file."""
+    """Return ``length`` bytes of an open file, encoded; fewer only at the end of the file."""
     return encoded(content.read_at(descriptor, offset, length))
 
 
@@ -109,7 +109,7 @@ def close_file(path: str, *, descriptor: int) -> None:
 
 
 def lock(path: str, *, descriptor: int, shared: bool = False) -> bool:
-    """Try to get the flock lock of an open file without waiting; return whether it succeeded."""
+    """Try to get the flock lock of an open file without waiting. Return whether this succeeded."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -123,10 +123,10 @@ def unlock(path: str, *, descriptor: int) -> None:
 
 
 def hold_lock(path: str) -> dict[str, Any]:
-    """Start a child process that keeps the exclusive flock lock of a file; return its process id, and whether it has
-    the lock.
+    """Start a child process that keeps the exclusive flock lock of a file.
 
-    The child can be killed while this agent continues. The child ends with the agent.
+    Return its process id, and whether it got the lock. The child can be killed while this agent continues. It ends when
+    the agent ends.
     """
     answers, answer = os.pipe()
     until_agent_ends, _ = alive = os.pipe()
@@ -158,12 +158,14 @@ def kill(path: str, *, process: int) -> None:
 
 
 def wait_until(path: str, *, look: str, wanted: Any, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Query the state of a path repeatedly until the state is ``wanted``.
+    """Query a path repeatedly until the query returns ``wanted``.
 
-    ``look``, a key of ``LOOKS``, is the query. If a query fails, the state is the name of the error. The queries end
-    after ``seconds``, or when ``stopped`` returns true. Return {agreed: whether the state was reached, looks: the
-    number of queries, last: the last state}. The pause between two queries is 0.5 % of the time waited, at least 0.5 ms
-    and at most 20 ms. The pause is the precision of the measured time, and it limits the load on the target.
+    ``look``, a key of ``LOOKS``, is the query. If a query fails, its result is the name of the error. The queries end
+    after ``seconds``, or when ``stopped`` returns true. Return {agreed: whether ``wanted`` was returned, looks: the
+    number of queries, last: the last result}.
+
+    The pause between two queries is 0.5 % of the elapsed time, at least 0.5 ms and at most 20 ms. It is the precision
+    of the measured time, and it limits the load on the target.
     """
     began = time.monotonic()
     until = began + seconds

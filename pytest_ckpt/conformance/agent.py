@@ -1,12 +1,12 @@
-"""``python -m pytest_ckpt.conformance.agent``: the second client of a check; performs its requests on this host.
+"""``python -m pytest_ckpt.conformance.agent``: the second client of a check, performs requests on its host.
 
-The agent connects to the process of the check, at the address in the agent's environment (`wire.caller`), receives
-requests and answers them. It needs only the standard library, so that ``mpiexec -n 1 -host B``, ``srun`` or a container
-can start it wherever the storage is mounted. It ends when the connection ends.
+The agent connects to the process of the check, at the address in its environment (`wire.caller`). It ends when the
+connection ends. It needs only the standard library: ``mpiexec -n 1 -host B``, ``srun`` or a container can start it on
+every host that mounts the storage.
 
-A request names a function of ``actions``, or ``module:function`` of ``posix``. The function takes the path and the
-details of the request. A function that loops also takes ``stopped``, which returns whether the check has requested the
-end. A loop therefore runs without messages in between, and its times use only this host's clock.
+A request names a function of ``actions``, or ``module:function`` of ``posix``. The function receives the path and the
+details of the request. A function with a loop also receives ``stopped``, which returns whether the check has requested
+the end of the loop. A loop therefore needs no messages, and its times use only the clock of its host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> int:
 def answer_requests(find: Callable[[str], Callable[..., Any]]) -> int:
     """Connect to the check, and answer its requests until the connection ends.
 
-    ``find`` returns the function for the name in a request. Return the exit code: 0, or 1 without a connection.
+    ``find`` returns the function for the name in a request. Return the exit code: 0, or 1 if the connection failed.
     """
     # The end of the connection ends the agent between two calls. This thread ends it also during a call.
     die_with_parent()

@@ -28,13 +28,14 @@ _TICK_SECONDS = 0.25
 
 
 class Client:
-    """Sends one request at a time to an agent and returns its answer.
+    """A second client: sends one request at a time to an agent, and returns the answer.
 
     ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another host. The command must
-    forward its environment variables, which contain the address to which the agent connects: one of ``ports``, if
-    given. The agent is started with the first request. It ends when the connection ends, and therefore also when this
-    process ends. A request may take ``patience`` seconds. The callback ``tell`` receives each request before it is
-    sent, so that a blocked request can be reported. ``name`` is the client's name in failure texts.
+    forward its environment variables, which contain the address for the agent's connection. ``ports`` limits the port
+    of this address. The first request starts the agent. The agent ends when the connection or this process ends.
+
+    ``patience`` is the timeout of a request in seconds. ``tell`` is called before each request, so that a blocked
+    request can be reported. ``name`` is used in failure texts.
     """
 
     def __init__(
@@ -63,13 +64,13 @@ class Client:
         """Have the agent perform an action and return its answer.
 
         ``action`` is a function of ``actions``, or ``module:function`` of the checks. Raises OSError with the agent's
-        errno if a call failed there, TimeoutError if the agent does not answer in time, NotRun if it has ended.
+        errno if a call failed, TimeoutError if the agent does not answer in time, NotRun if the agent has ended.
         """
         self.start(action, path, **details)
         return self.finish(patience=patience)
 
     def start(self, action: str, path: str, **details: Any) -> None:
-        """Have the agent begin an action, and return immediately; ``finish`` or ``stop`` returns the answer."""
+        """Have the agent begin an action, and return immediately. ``finish`` or ``stop`` returns the answer."""
         if self._tell:
             self._tell(f"{self.name}: {action}", path)
         self._request = (action, path)
@@ -99,25 +100,25 @@ class Client:
         return answer["result"]
 
     def stop(self, *, patience: float | None = None) -> Any:
-        """Stop the loop of the agent's current action, wait until it has ended, and return its answer."""
+        """Stop the loop of the current action, wait until the action has ended, and return its answer."""
         self._send({"action": "stop"})
         return self.finish(patience=patience)
 
     def read(self, path: str) -> bytes:
-        """Let the other client open a file, read it to its end and close it; return its bytes."""
+        """Have the agent open a file, read it to its end and close it. Return its bytes."""
         return decoded(self.ask("read", path))
 
     def write(self, path: str, data: bytes, **details: Any) -> None:
-        """Let the other client open a file, write ``data`` and close it; ``details`` as in `actions.write`."""
+        """Have the agent open a file, write ``data`` and close it. ``details`` are arguments of `actions.write`."""
         self.ask("write", path, data=encoded(data), **details)
 
     def sees(self, path: str, *, seconds: float = 10.0) -> bool:
-        """Return whether the other client sees the name ``path`` within ``seconds``."""
+        """Return whether the agent sees the name ``path`` within ``seconds``."""
         answer = self.ask("wait_until", path, look="exists", wanted=True, seconds=seconds, patience=seconds + 60)
         return bool(answer["agreed"])
 
     def close(self) -> None:
-        """End the agent by closing the connection, or by force if it does not end."""
+        """End the agent: close the connection, and kill the agent's process if it does not end."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -137,7 +138,7 @@ class Client:
         process.stdout.close()
 
     def _started(self) -> None:
-        """Start the agent if it was not started yet, and wait until it has connected. Raises NotRun if it does not."""
+        """Start the agent if necessary, and wait until it has connected. Raises NotRun if it does not connect."""
         if self._process is None:
             try:
                 self._listener = Listener(only_this_host=self._command[0] == sys.executable, ports=self._ports)
@@ -172,8 +173,9 @@ class Client:
         return self._within(seconds, lambda: self._answer is not None)
 
     def _within(self, seconds: float, is_so: Callable[[], bool]) -> bool:
-        """Process incoming messages until ``is_so`` returns true; return False after ``seconds``. Raises NotRun if the
-        agent ends.
+        """Process messages until ``is_so`` returns true. Return whether this happened within ``seconds``.
+
+        Raises NotRun if the agent ends.
         """
         assert self._process
         assert self._listener
@@ -191,9 +193,9 @@ class Client:
         return True
 
     def _take_in(self, ready: list[Any]) -> None:
-        """Process the messages of the agent, and note the end of its connection or of its output.
+        """Process the messages of the agent, and record the end of its connection or of its output.
 
-        ``ready`` are the files with input. Lines on the agent's output are ignored.
+        ``ready`` lists the files with input. Lines on the agent's output are ignored.
         """
         assert self._process
         assert self._process.stdout

@@ -1,13 +1,13 @@
-"""The content that checks write, how checks read it, and the kinds of wrong bytes.
+"""The content of test files: how checks write it and read it, and how they classify wrong bytes.
 
-All content is random and unique, so that bytes of an older version or of another offset are recognised. Each page of a
-file contains its version and its place, and can be generated again. A reader that knows only the seed therefore
-distinguishes bytes of an older version from torn, misplaced and damaged bytes.
+All content is pseudo-random and unique, so that bytes of an older version or of another offset are recognised. A file
+can consist of pages: each page contains its version and number, and can be generated again from the seed. A reader that
+knows the seed can therefore distinguish old, torn, misplaced and damaged bytes.
 
-Files are read in the way that readers of checkpoints use: open, read until a read returns no bytes, close, and no other
-call. Some clients (disorderfs, s3fs, sshfs, NFS) update the cached size of a file only when a process requests its
-attributes. Until then they cut reads at the old length. A call that requests attributes before the read would therefore
-hide the loss. Such calls are fstat, stat, access, a listing of the directory, and Python's ``open``, which calls fstat.
+Files are read like readers of checkpoints do: open, read until a read returns no bytes, close. No other call is made.
+Some clients (disorderfs, s3fs, sshfs, NFS) update the cached size of a file only when a process requests its
+attributes. Until then they truncate reads at the old length. A call that requests attributes would therefore hide the
+loss. Such calls are fstat, stat, access, a listing of the directory, and Python's ``open``, which calls fstat.
 """
 
 from __future__ import annotations
@@ -37,16 +37,13 @@ _STEP_BYTES = 1 << 16
 
 
 def random_bytes(length: int, *words: object) -> bytes:
-    """Return ``length`` pseudo-random bytes that depend only on ``words``, such as seed, file and version.
-
-    Other words give other bytes.
-    """
+    """Return ``length`` pseudo-random bytes that are determined by ``words``, such as seed, file and version."""
     return hashlib.shake_128("/".join(map(str, words)).encode()).digest(length)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """The first wrong byte of a read: ``at`` is its offset from the start of the read, ``kind`` the kind of fault."""
+    """The first wrong byte of a read: its offset ``at`` from the start of the read, and the kind of fault."""
 
     kind: str
     at: int
@@ -57,11 +54,11 @@ class Difference:
 def difference(
     seen: bytes, expected: bytes, *, older: bytes = b"", whole: bytes = b"", offset: int = 0, unit_bytes: int = 0
 ) -> Difference | None:
-    """Return the first fault of bytes that were read; None if they are as expected.
+    """Return the first fault of ``seen``, the bytes that were read; None if they equal ``expected``.
 
-    ``older`` is the previous content of the same range. ``offset`` is the offset of the read and of ``older`` in the
-    file. ``whole`` is the complete content of the file, if known: misplaced bytes may come from there. The writes were
-    ``unit_bytes`` long and aligned in the file (0: unknown); a fault that begins inside a write is reported as a torn
+    ``offset`` is the offset of the read in the file. ``older`` is the previous content of the same range. ``whole`` is
+    the complete content of the file, if known; it is used to recognise misplaced bytes. ``unit_bytes`` is the length of
+    the writes, which were aligned in the file (0: unknown). A fault that begins inside a write is reported as a torn
     write.
     """
     if seen == expected:
@@ -110,9 +107,9 @@ def compare(
     older: bytes = b"",
     unit_bytes: int = 0,
 ) -> bool:
-    """Record the first fault of bytes that were read from ``offset`` of a file; return whether all are as expected.
+    """Record the first fault of bytes that were read from ``offset`` of a file. Return whether there is no fault.
 
-    ``when`` names the read ("read with O_DIRECT after a buffered append").
+    ``when`` describes the read, such as "read with O_DIRECT after a buffered append".
     """
     found = difference(seen, expected, older=older, offset=offset, unit_bytes=unit_bytes)
     if found:
@@ -131,9 +128,9 @@ def _first_difference(seen: bytes, expected: bytes) -> int:
 
 
 def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, offset: int) -> tuple[str, str]:
-    """Return the kind of a fault and a description of the bytes that were read, by the first sector that differs.
+    """Return the kind of a fault and a description of the bytes, from the first wrong sector.
 
-    The first wrong byte is at ``at`` of the read; the read begins at ``offset`` of the file.
+    The first wrong byte is at ``at`` of the read. The read begins at ``offset`` of the file.
     """
     stop = min(at + _SECTOR_BYTES - (offset + at) % _SECTOR_BYTES, len(seen), len(expected))
     here, there = seen[at:stop], expected[at:stop]
@@ -163,7 +160,7 @@ _MAGIC = b"ckptpage"
 
 
 class PageFault(NamedTuple):
-    """A page with wrong bytes: ``kind`` in a few words, the ``offset`` of the page, a description of its content."""
+    """A page with wrong bytes: the ``kind`` of fault in a few words, its ``offset`` in the file, and a description."""
 
     kind: str
     offset: int
@@ -171,18 +168,18 @@ class PageFault(NamedTuple):
 
 
 def page_of(seed: int, version: int, number: int) -> bytes:
-    """Return page ``number`` of a version of a file: 4 KiB at the offset ``number`` x 4 KiB."""
+    """Return page ``number`` of a version of a file. The page has 4 KiB."""
     key = f"{seed}/{version}/{number}".encode()
     return _TAG.pack(_MAGIC, version, number) + shake_128(key).digest(PAGE - _TAG.size)
 
 
 def pages_of(seed: int, versions: Sequence[int]) -> bytes:
-    """Return the bytes of a file whose page ``i`` has the version ``versions[i]``."""
+    """Return the bytes of a file whose page number i has the version ``versions[i]``."""
     return b"".join(page_of(seed, version, number) for number, version in enumerate(versions))
 
 
 def version_of(data: bytes) -> int | None:
-    """Return the version that the first page of ``data`` states; None if it does not begin like a page."""
+    """Return the version that the first page of ``data`` contains; None if ``data`` does not begin with a page."""
     if len(data) < _TAG.size:
         return None
     magic, version, _ = _TAG.unpack_from(data)
@@ -190,9 +187,9 @@ def version_of(data: bytes) -> int | None:
 
 
 def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | None:
-    """Return the first fault of a file that consists of pages: wrong bytes or a wrong length. None if it has no fault.
+    """Return the first fault of a file that consists of pages: wrong bytes or a wrong length. None without a fault.
 
-    ``data`` are the bytes of the file. Its page ``i`` must have the version ``versions[i]``.
+    ``data`` are the bytes of the file. Page number i must have the version ``versions[i]``.
     """
     length = len(versions) * PAGE
     if not data and length:
@@ -233,7 +230,7 @@ _READ_BYTES = 1 << 20
 def opened(path: Path | str, flags: int) -> Iterator[int]:
     """Yield the descriptor of an open file, and close it at the end of the ``with`` block.
 
-    No calls other than open and close are made. Raises OSError, also for an error of close.
+    The only calls are open and close. Raises OSError if one of them fails.
     """
     descriptor = os.open(path, flags, 0o644)
     try:
@@ -243,7 +240,7 @@ def opened(path: Path | str, flags: int) -> Iterator[int]:
 
 
 def sync_and_forget(file: IO[bytes]) -> None:
-    """Call fsync on a file and drop its pages from the page cache, so that later reads come from storage."""
+    """Call fsync on a file and drop its pages from the page cache, so that later reads are served by the storage."""
     file.flush()
     os.fsync(file.fileno())
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -261,10 +258,10 @@ def read_to_end(descriptor: int) -> bytes:
 
 
 def read_at(descriptor: int, offset: int, length: int | None) -> bytes:
-    """Return ``length`` bytes of an open file from ``offset`` on; fewer only if the file ends.
+    """Return ``length`` bytes of an open file from ``offset`` on; fewer only at the end of the file.
 
-    If the length is None, return all bytes up to the end. After a short read, the rest is read: only a read that
-    returns no bytes marks the end of the file. Raises OSError.
+    If ``length`` is None, read to the end of the file. A short read is continued: only a read that returns no bytes
+    marks the end of the file. Raises OSError.
     """
     pieces: list[bytes] = []
     while length is None or length > 0:

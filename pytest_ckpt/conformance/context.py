@@ -1,4 +1,4 @@
-"""The context of a check: its directory, effort and second client, its findings, and the observed race."""
+"""The input and output of a check: its context (directories, clients, limits), and its findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NotRun(Exception):  # noqa: N818 - it is no error
-    """A prerequisite of a check is missing. The text is the reason in the report."""
+    """A prerequisite of a check is missing, so the check is not run. The text is the reason in the report."""
 
 
 # The number of anomalies that are kept with their full text; more are only counted.
@@ -32,29 +32,36 @@ _NAMED_OF_A_KIND = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """The seed of a check's random numbers, and its effort: ``share`` of the full effort, 1 in an acceptance run."""
+    """The effort of a check, and the seed of its random numbers.
+
+    ``share`` is the share of the full effort. It is 1 in an acceptance run.
+    """
 
     seed: int
     share: float
 
     def count(self, full: int, *, minimum: int = 1) -> int:
-        """Return the number of trials of this run. At full effort there are ``full`` trials."""
+        """Return the number of trials of this run, from the number ``full`` at full effort."""
         return max(minimum, round(full * self.share))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckContext(Effort):
-    """The context of a check: its directories, clients, commands and time limits.
+    """The context of a check on a file system: its directories, clients, commands and time limits.
 
-    ``directory`` is an empty directory of the check on the target. ``other`` is a second client of the same storage,
-    and ``other_directory`` the path of the same directory on it. Both are None without a second client. ``power_cut``
-    is a command, as a list of words, that cuts the target's power and restores it; it is run ``power_cuts`` times.
-    ``witness`` is a directory that is not on the target, for records that must survive a power cut; None if no power is
-    cut. ``small_directory`` is an empty directory on a volume or quota of the same storage that may be filled. The
-    callback ``tell`` receives each call and its path before the call is made, so that a blocked check can be described.
-    A call of a worker process is reported as hung after ``patience_seconds``. A change of free space must be visible
-    within ``space_seconds``. A race for one name lasts at most ``race_seconds``. ``commit`` is the method by which
-    saves on this storage commit.
+    Directories: ``directory`` is an empty directory on the target. ``witness`` is a directory outside the target, for
+    records that must survive a power cut; None without a power cut. ``small_directory`` is an empty directory on a
+    volume or quota of the same storage that may be filled.
+
+    Second client: ``other`` is a second client of the same storage, ``other_directory`` the path of ``directory`` on
+    it. Without a second client, both are None.
+
+    Commands: ``power_cut`` cuts the target's power and restores it. It is run ``power_cuts`` times. ``tell`` is called
+    with each call and its path before the call is made, so that a blocked call can be reported. ``commit`` is the
+    method by which saves on this storage are committed.
+
+    Limits: a call of a worker process is reported as hung after ``patience_seconds``. A change of free space must be
+    visible within ``space_seconds``. A race for one name lasts at most ``race_seconds``.
     """
 
     directory: Path
@@ -71,16 +78,16 @@ class CheckContext(Effort):
     commit: Commit = BY_RENAME
 
     def note_commit(self, findings: Findings) -> None:
-        """Record how checkpoints are committed, unless this is by the rename of a directory."""
+        """Record the method of commits, if it is not the rename of a directory."""
         if self.commit is not BY_RENAME:
             findings.facts["commit"] = f"by a {self.commit.sign}: the target refuses to rename a directory"
 
     def rename_file(self, old: Path, new: Path, findings: Findings) -> bool:
         """Rename the file ``old`` to ``new``, and replace an existing file. Return whether the target permits this.
 
-        A target that refuses to rename directories may refuse to rename files too. Then the refusal is recorded as a
-        fact and the file ``old`` is removed: only COMMIT.file requires that a file can be renamed. Raises OSError for
-        any other error.
+        A target that refuses to rename directories may refuse to rename files. In this case, the refusal is recorded as
+        a fact, and ``old`` is removed: only COMMIT.file requires that files can be renamed. Raises OSError for all
+        other errors.
         """
         self.tell("rename", str(new))
         try:
@@ -94,9 +101,9 @@ class CheckContext(Effort):
         return True
 
     def second(self) -> tuple[Client, str]:
-        """Return the second client, and the path of the check's directory on it.
+        """Return the second client, and the path of the check's directory on this client.
 
-        Raises NotRun without a second client, and OSError if the second client does not see the directory in time.
+        Raises NotRun without a second client. Raises OSError if the second client does not see the directory in time.
         """
         if self.other is None or self.other_directory is None:
             raise NotRun("no second client (--ckpt-second-mount, or a second host in --ckpt-hosts)")
@@ -111,7 +118,10 @@ class CheckContext(Effort):
 
 @dataclass(slots=True)
 class Findings:
-    """The findings of a check. ``measured`` is its measured value in ``unit``, if a limit exists for it."""
+    """The findings of a check: its number of trials, facts and anomalies.
+
+    If the check has a limit, ``measured`` is the value to compare with the limit, in ``unit``.
+    """
 
     trials: int = 0
     measured: float | None = None
@@ -124,8 +134,8 @@ class Findings:
     def wrong(self, kind: str, *, where: str, seen: str, expected: str) -> None:
         """Record an anomaly: an event that does not occur on a healthy target. Its texts are for a storage engineer.
 
-        ``kind`` names the misbehaviour briefly and begins the failure text ("name missing during a rename"). ``where``
-        is the file and the offset, or the moment.
+        ``kind`` names the fault briefly and begins the failure text, such as "name missing during a rename". ``where``
+        is the file and the offset, or the time.
         """
         self.anomaly_count += 1
         same = sum(anomaly.kind == kind for anomaly in self.anomalies)
@@ -133,20 +143,20 @@ class Findings:
             self.anomalies.append(Anomaly(kind=kind, where=where, seen=seen, expected=expected))
 
     def plain(self) -> dict[str, Any]:
-        """Return the anomalies as plain data. Another client sends its anomalies to the check in this form."""
+        """Return the anomalies as plain types. The second client sends its anomalies to the check in this form."""
         return {"count": self.anomaly_count, "named": [to_plain(anomaly) for anomaly in self.anomalies]}
 
     def take(self, plain: dict[str, Any]) -> None:
-        """Add the anomalies that another client found; it sent them in the form of `plain`."""
+        """Add the anomalies of the second client. ``plain`` has the form that `plain` returns."""
         for words in plain["named"]:
             self.wrong(words["kind"], where=words["where"], seen=words["seen"], expected=words["expected"])
         self.anomaly_count += plain["count"] - len(plain["named"])
 
     def observation(self, requirement: str, subject: str, *, not_run: str = "", errno: str = "") -> Observation:
-        """Return these findings as the observation that the report stores.
+        """Return these findings as an observation, the form that the report stores.
 
-        ``not_run`` is the reason why the check could not be performed. ``errno`` is the name of the error that ended
-        it.
+        ``not_run`` is the reason if the check was not performed. ``errno`` is the name of the error that ended the
+        check.
         """
         return Observation(
             requirement=requirement,
@@ -165,12 +175,11 @@ class Findings:
 
 @dataclass(slots=True, kw_only=True)
 class ObservedRace:
-    """A race: this process changes a name repeatedly, while another process (the watcher) looks at it repeatedly.
+    """A race: this process changes a name repeatedly, while another process (the watcher) reads it repeatedly.
 
-    The race continues until there were ``wanted`` changes and as many looks, or until its time is over: on some
-    storage, each change of a name that another client uses takes seconds. After a timeout the findings count only if
-    there were at least ``minimum`` changes and looks. ``change`` and ``look`` are the words for one change and one look
-    in messages.
+    The race ends after ``wanted`` changes and ``wanted`` reads, or after a timeout: on some storage, a change of a name
+    in use takes seconds. After a timeout, the findings are valid if there were at least ``minimum`` changes and reads.
+    ``change`` and ``look`` are the words for one change and one read in messages.
     """
 
     context: CheckContext
@@ -183,9 +192,9 @@ class ObservedRace:
     _began: float = field(default_factory=time.monotonic)
 
     def goes_on(self, findings: Findings) -> bool:
-        """Return whether more changes or looks are needed.
+        """Return whether more changes or reads are needed.
 
-        Raises NotRun after a timeout with too few changes or looks and no anomaly.
+        Raises NotRun if there are too few changes or reads and no anomaly after the timeout.
         """
         if not self._is_over:
             return self.changes < self.wanted or (self.looks < self.wanted and not findings.anomaly_count)
@@ -199,7 +208,7 @@ class ObservedRace:
         return False
 
     def some(self, at_most: int, call: str, path: str) -> Iterator[int]:
-        """Yield the numbers of the next changes, at most ``at_most``, until the time is over.
+        """Yield the numbers of the next changes: at most ``at_most``, and none after the timeout.
 
         The caller makes one change for each number. ``call`` and ``path`` are reported before each change.
         """

@@ -1,4 +1,4 @@
-"""The process of a check on any target: it runs one function and prints the observation."""
+"""The process of a check: it runs the check's function and prints the observation (the result)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ EXIT_ANOMALY, EXIT_BROKE, EXIT_NOT_RUN = 1, 3, 8
 
 
 class CallReporter:
-    """Reports each call before it is made. If the same call is repeated, it is reported at most once a second."""
+    """Prints each call before it is made. A repeated call is printed at most once a second."""
 
     def __init__(self) -> None:
         self._last_call: tuple[str, str] | None = None
         self._at = 0.0
 
     def __call__(self, call: str, path: str) -> None:
-        """Report a call on a path before it begins."""
+        """Print a call and its path."""
         now = time.monotonic()
         if (call, path) != self._last_call or now - self._at > _SAME_CALL_SECONDS:
             self._last_call, self._at = (call, path), now
@@ -42,7 +42,7 @@ class CallReporter:
 
 
 def parser_of(room: Room, command: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that all checks have; ``room`` is the package that contains the checks."""
+    """Return a parser with the options of all checks. ``room`` is the package that contains the checks."""
     names = sorted(check.name for check in in_room(room))
     parser = argparse.ArgumentParser(prog=f"python -m {command}", description=description, allow_abbrev=False)
     parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
@@ -55,8 +55,7 @@ def parser_of(room: Room, command: str, description: str | None) -> argparse.Arg
 def observe(check: Check, context: Effort, findings: Findings, failed: Callable[[OSError], str]) -> Observation:
     """Run a check's function and return its observation.
 
-    ``failed`` records an error of the target in the findings, and returns the name of its errno for the observation, or
-    an empty text.
+    ``failed`` records an error of the target in the findings. It returns the name of its errno, or an empty text.
     """
     module, function = check.code.split(":")
     code = importlib.import_module(f"{__package__}.{check.room}.{module}")
@@ -71,7 +70,7 @@ def observe(check: Check, context: Effort, findings: Findings, failed: Callable[
 
 
 def run(main: Callable[[], int]) -> int:
-    """Call ``main`` of a check and return its exit code. If it raises, print the traceback and return exit code 3."""
+    """Call ``main`` of a check and return its exit code. For an exception, print the traceback and return 3."""
     try:
         return main()
     except Exception:
@@ -85,7 +84,7 @@ def show(check: Check, seen: Observation, *, as_json: bool) -> None:
 
 
 def exit_code(seen: Observation) -> int:
-    """Return the exit code of a check's process: 0 without an anomaly, 1 with one, 8 if the check was not run."""
+    """Return the exit code of a check: 0 without an anomaly, 1 with an anomaly, 8 if the check was not run."""
     return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
 
 

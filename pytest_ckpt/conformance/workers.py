@@ -1,4 +1,4 @@
-"""Worker processes of a check: started, watched and always ended."""
+"""Worker processes of a check. They are watched while they run, and always ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SLOT = struct.Struct("d48p255p")
 
 
 class WorkerChannel:
-    """A worker's end of the channel: it reports the next call to the check and exchanges messages with it."""
+    """A worker's end of the channel to the check: it reports calls and exchanges messages."""
 
     def __init__(self, slot: mmap.mmap, inbox: int, outbox: int) -> None:
         self._slot = slot
@@ -42,7 +42,7 @@ class WorkerChannel:
         self._inbox = inbox
 
     def at(self, call: str, where: object) -> None:
-        """Report the next call and its path. This takes a microsecond, so that it can precede each call."""
+        """Report the next call and its path. A report takes about a microsecond, so each call can be reported."""
         # Packed first: pack_into begins by filling the buffer with zeros, and a reader at that moment would see a call
         # since boot.
         self._slot[: _SLOT.size] = _SLOT.pack(time.monotonic(), call.encode(), str(where).encode())
@@ -52,13 +52,13 @@ class WorkerChannel:
         _send(self._outbox, {"said": word})
 
     def wait_for_check(self) -> None:
-        """Wait until the check sends permission to continue."""
+        """Wait until the check permits the worker to continue."""
         self.at("wait for the check", "")
         if not os.read(self._inbox, 1):
             os._exit(0)
 
     def may_continue(self) -> bool:
-        """Return whether the check has sent permission to continue, without waiting."""
+        """Return whether the check has permitted the worker to continue. Does not wait."""
         return bool(select.select([self._inbox], [], [], 0)[0])
 
 
@@ -66,8 +66,8 @@ class WorkerChannel:
 class WorkerEnd:
     """The end of a worker: its result, or the error or signal that ended it in ``call`` at ``where``.
 
-    It also describes a worker that has not ended because a call hangs. ``hung`` is then the number of seconds since the
-    start of the call, otherwise 0; ``blocked`` is the worker's kernel stack.
+    For a worker whose call hangs, ``hung`` is the time in seconds since the start of the call, and ``blocked`` is the
+    worker's kernel stack. For an ended worker, ``hung`` is 0.
     """
 
     result: Any = None
@@ -81,7 +81,7 @@ class WorkerEnd:
 
 
 class Worker:
-    """A forked process that runs ``function``. The function receives a channel and returns a value for JSON."""
+    """A forked process that runs ``function``. The function receives a channel and returns a JSON value."""
 
     def __init__(self, function: Callable[[WorkerChannel], Any]) -> None:
         self._slot = mmap.mmap(-1, mmap.PAGESIZE)
@@ -110,19 +110,19 @@ class Worker:
         return since, call.decode(), where.decode(errors="replace")
 
     def go_on(self) -> None:
-        """Send the worker permission to continue: its ``wait_for_check`` returns."""
+        """Permit the worker to continue: its ``wait_for_check`` returns."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._to, b".")
 
     def has_sent(self, word: str) -> bool:
-        """Return whether the worker has sent the message."""
+        """Return whether the worker has sent the message ``word``."""
         self._over()
         return word in self._words
 
     def ended(self) -> WorkerEnd | None:
-        """Return how the worker ended, None while it runs.
+        """Return how the worker ended; None while it runs.
 
-        Raises NotRun if a process other than the check killed it, because the storage did not cause that.
+        Raises NotRun if another process than the check killed the worker, because this is not a fault of the storage.
         """
         if not self._over():
             return None
@@ -137,18 +137,18 @@ class Worker:
         return WorkerEnd(**self._last, signal=signal.Signals(number).name if number else "", call=call, where=where)
 
     def hung(self) -> WorkerEnd:
-        """Return a description of the worker's current call. Use it if the call hangs."""
+        """Return a description of the worker's current call. Use it for a call that hangs."""
         since, call, where = self.doing
         return WorkerEnd(hung=time.monotonic() - since, blocked=blocked_in(self.pid), call=call, where=where)
 
     def kill(self) -> None:
-        """Kill the worker. It may end later."""
+        """Send SIGKILL to the worker, without waiting for its end."""
         if not self._over():
             self._is_killed = True
             os.kill(self.pid, signal.SIGKILL)
 
     def leave(self, until: float) -> None:
-        """Wait for the end of a killed worker, but not longer than ``until`` (monotonic seconds). Close its channel."""
+        """Wait for the end of a killed worker, at most until ``until`` (monotonic seconds). Close its channel."""
         while not self._over() and time.monotonic() < until:
             time.sleep(_TICK_SECONDS)
         for descriptor in (self._to, self._from):
@@ -178,7 +178,7 @@ class Worker:
 
 @contextlib.contextmanager
 def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[list[Worker]]:
-    """Yield a started worker for each function. At the end of the ``with`` block all workers are killed."""
+    """Yield a started worker for each function. At the end of the ``with`` block, all workers are killed."""
     workers: list[Worker] = []
     try:
         for function in functions:
@@ -193,9 +193,9 @@ def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[lis
 
 
 def all_have_sent(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
-    """Wait until each worker has sent the message ``word`` or has ended; return whether all have sent it.
+    """Wait until each worker has sent the message ``word`` or has ended. Return whether all workers have sent it.
 
-    `gather` describes ``tell``.
+    ``tell`` is called as in `gather`.
     """
     telling = _StallReporter(tell)
     left = list(workers)
@@ -206,11 +206,11 @@ def all_have_sent(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
 
 
 def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[WorkerEnd]:
-    """Wait until all workers have ended; return the end of each, in their order.
+    """Wait until all workers have ended. Return the end of each worker, in their order.
 
-    If a worker is in one call for longer than ``patience_seconds``, it counts as hung, and the wait for it ends. About
-    once a second, if any worker has made progress, ``tell`` receives the current call of the worker with the longest
-    time without progress. If the check blocks, the last reported call is therefore the call that blocks it.
+    If a call of a worker takes longer than ``patience_seconds``, the worker counts as hung and is no longer waited for.
+    About once a second, ``tell`` receives the current call of the worker with the longest time without progress. If no
+    worker makes progress, ``tell`` is not called. The last reported call is therefore the call that blocks the check.
     """
     ends: dict[int, WorkerEnd] = {}
     telling = _StallReporter(tell)
@@ -229,7 +229,7 @@ def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = f
 class _StallReporter:
     """Reports the current call of the worker with the longest time without progress.
 
-    It reports at most about once a second, and only if a worker has made progress since the last report.
+    It reports about once a second, and only if a worker has made progress since the last report.
     """
 
     def __init__(self, tell: Tell) -> None:
@@ -246,9 +246,9 @@ class _StallReporter:
 
 
 def run_worker(function: Callable[[WorkerChannel], Any], talk: WorkerChannel, outbox: int, parent: int) -> None:
-    """Run the worker's function in the forked process, send its result or its error to the check, and exit.
+    """Run the worker's function in the forked process, send its result or error to the check, and exit.
 
-    The clean-up and the buffered output of the check are skipped.
+    The exit skips the clean-up and the buffered output of the check.
     """
     try:
         die_with_parent()

@@ -1,1 +1,1 @@
-"""Evidence that a run directory is authentic: digests, signature, cross-checks, re-evaluation."""
+"""Evidence that a run directory is authentic: digests, signature, and a new evaluation of its files."""

@@ -1,7 +1,8 @@
-"""The signed statement about a run: an in-toto test result in a DSSE envelope. Only conversions, no use of keys.
+"""The signed statement about a run: an in-toto test result in a DSSE envelope. This module converts formats only.
 
-Sources: in-toto Statement v1 (github.com/in-toto/attestation, spec/v1/statement.md), its predicate test-result v0.1
-(spec/predicates/test-result.md), and DSSE 1.0 (github.com/secure-systems-lab/dsse, protocol.md and envelope.md).
+Keys are used in `evidence.signing`. Sources: in-toto Statement v1 (github.com/in-toto/attestation,
+spec/v1/statement.md), its predicate test-result v0.1 (spec/predicates/test-result.md), and DSSE 1.0
+(github.com/secure-systems-lab/dsse, protocol.md and envelope.md).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CONFIGURATION = "plan.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
-    """One signature of an envelope. ``keyid`` is a hint that the signature does not protect."""
+    """One signature of an envelope. ``keyid`` names the key; the signature does not protect this field."""
 
     keyid: str
     sig: bytes
@@ -43,11 +44,11 @@ class Envelope:
 
 
 def statement(document: Mapping[str, Any], sha256: Mapping[str, str]) -> bytes:
-    """Return the serialised in-toto statement about a report; ``sha256`` maps the files of the run directory to
-    digests.
+    """Return the serialised in-toto statement about a report.
 
-    A certified run is PASSED. A rehearsal that met every requirement is WARNED. Every other run, including an
-    incomplete one, is FAILED, so that a policy can rely on ``result``. Requirements that were not run are not listed.
+    ``sha256`` maps the files of the run directory to digests. The field ``result`` is PASSED for a certified run, and
+    WARNED for a rehearsal that met all requirements. For all other runs, including incomplete ones, it is FAILED.
+    Requirements that were not run are not listed.
     """
     named = [(f"{v['id']} {v['subject']}", v["outcome"], v["severity"]) for v in document["requirements"]]
     predicate = {
@@ -102,7 +103,7 @@ def read_envelope(data: bytes) -> Envelope:
 
 
 def _decoded(text: str) -> bytes:
-    """Return the bytes of a base64 text, in the standard or the URL-safe alphabet."""
+    """Decode base64 in the standard or the URL-safe alphabet."""
     return base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
 
 

@@ -1,4 +1,4 @@
-"""The history of many runs in one directory: a file with one line of JSON per run, and a copy of each run."""
+"""The history of many runs in one directory: history.jsonl with one line of JSON per run, and a copy of each run."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ Seconds = Annotated[float, Bounds(ge=1e-9, le=1e9)]
 
 
 class LineSubject(TypedDict):
-    """One subject of a run, with the times of its saves and loads. ``is_complete``: its measurement was completed.
+    """One workload of a run, with the times of its saves and loads.
 
-    ``conditions`` are the settings and sizes that affect a time; only runs with equal conditions are compared.
-    ``request_p99_seconds`` exists only for an object store: the 99th percentile of each kind of request at its slowest
-    endpoint.
+    ``is_complete`` states whether the measurement was completed. ``conditions`` are the settings and sizes that affect
+    times. Only runs with equal conditions are compared. ``request_p99_seconds`` exists only for an object store. It
+    maps each kind of request to its 99th percentile at the slowest endpoint.
     """
 
     subject: Text
@@ -56,7 +56,7 @@ class LineSubject(TypedDict):
 class Line(TypedDict):
     """One line of history.jsonl. The option --ckpt-history appends a line for each run.
 
-    Fields may be added; a changed meaning requires a new schema number.
+    Fields may be added. If the meaning of a field changes, the schema gets a new number.
     """
 
     schema: Literal["pytest-ckpt/history/1"]
@@ -72,9 +72,7 @@ class Line(TypedDict):
 
 
 def check_place(history: Path, target: Path, report: Path) -> None:
-    """Raise UsageError for a history that cannot be written, or that is in a directory that the run
-    cleans or measures.
-    """
+    """Raise UsageError if a history cannot be written, or is in a directory that the run cleans or measures."""
     others = {"--ckpt-target": target, "--ckpt-report": report}
     place = refuse_inside(OPTION, history, others, "Name a directory elsewhere: /var/lib/ckpt, for example.")
     with answering(f"{OPTION} {history}"):
@@ -85,7 +83,7 @@ def check_place(history: Path, target: Path, report: Path) -> None:
 
 
 def entry(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the history line of a run: the values from which `pytest-ckpt trend` is computed."""
+    """Return the history line of a run. `pytest-ckpt trend` uses its values."""
     run = document["run"]
     settings = {s["option"]: s.get("value") for s in document["settings"]}
     limits = {c["subject"]: c for c in document["checkpoints"]}
@@ -121,7 +119,7 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _p99_of_requests(measured: Mapping[str, Any]) -> dict[str, float]:
-    """Return the 99th percentile of each kind of request to an object store, at the slowest endpoint of the kind."""
+    """Return {kind of request to an object store: its 99th percentile in seconds at the slowest endpoint}."""
     worst: dict[str, float] = {}
     for row in measured.get("requests") or ():
         if row["p99_seconds"] is not None:
@@ -135,9 +133,9 @@ def _owner(checkpoint: Mapping[str, Any]) -> str:
 
 
 def append_run(history: Path, document: Mapping[str, Any], directory: Path) -> int:
-    """Copy a run directory into the history and append the run's line; return the number of lines of the history.
+    """Copy a run directory into the history and append the line of the run. Return the number of lines.
 
-    The copy is complete before the line appears, and the line is on disk before the function returns. Raises OSError.
+    The line is appended after the copy is complete. When the function returns, the line is on disk. Raises OSError.
     """
     history = user_path(history, OPTION)
     (history / RUNS).mkdir(parents=True, exist_ok=True)
@@ -163,7 +161,7 @@ def append_run(history: Path, document: Mapping[str, Any], directory: Path) -> i
 
 
 def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return two lists: the lines in the order in which their runs started, and a message for each invalid line.
+    """Return two lists: the lines of a history by start time of their runs, and a message for each invalid line.
 
     Raises UsageError if the directory contains no history.
     """
@@ -190,10 +188,11 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return two lists: the history lines, replaced by the values of the runs' reports, and sentences on problems.
+    """Return two lists: the history lines with the values of the runs' reports, and sentences on problems.
 
-    A line without a run directory is kept. A run is left out if its report is invalid or does not match its manifest.
-    If a line differs from its report, the report takes precedence, and a sentence states this.
+    If the run directory is missing, the line is kept unchanged. If the run's report is invalid or does not match its
+    manifest, the run is left out. If line and report differ, the values of the report are used, and a sentence states
+    this.
     """
     runs = user_path(history, OPTION) / RUNS
     kept, notices, bare = [], [], 0
@@ -230,7 +229,7 @@ def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[
 
 
 def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
-    """Return ``stated`` without the fields that did not exist yet when ``line`` was written."""
+    """Return ``stated`` without the fields that are missing in ``line``, because an older version wrote it."""
     had = {subject["subject"] for subject in line["subjects"] if _REQUESTS in subject}
     subjects = [
         subject if subject["subject"] in had else {name: subject[name] for name in subject if name != _REQUESTS}
@@ -240,7 +239,6 @@ def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any
 
 
 def _entry_of(line: bytes) -> dict[str, Any]:
-    """Return the entry of a line. Raises ValueError with the reason if the line is invalid."""
     fields: dict[str, Any] = parse(line)
     if wrong := fault(fields, Line):
         raise ValueError(wrong)
@@ -251,7 +249,7 @@ def _entry_of(line: bytes) -> dict[str, Any]:
 
 
 def _moment(line: Mapping[str, Any]) -> datetime:
-    """Return the start time of a run; a time without a zone is UTC. Raises ValueError if it is invalid."""
+    """Return the start time of a run. A time without a zone is UTC. Raises ValueError for an invalid time."""
     moment = datetime.fromisoformat(str(line["started"]))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

@@ -1,4 +1,7 @@
-"""Judges the facts of a run directory again with this version, for `judge`, `verify` and the writers of a run."""
+"""Judges the files of a run directory again with this version, for `judge`, `verify` and the writers of a run.
+
+The facts of a run are its measurements and observations (results of checks). Verdicts are derived from the facts.
+"""
 
 from __future__ import annotations
 
@@ -76,10 +79,10 @@ NO_FACTS = "This directory does not contain its measurement."
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Facts:
-    """The content of the files of a run directory from which verdicts are derived, without the report.
+    """The files of a run directory from which verdicts are derived.
 
-    ``kind`` is the target's file system or protocol. ``others`` are measurements in addition to ``measurements``, by
-    subject.
+    ``kind`` is the target's file system or protocol. ``others`` maps a subject to its additional measurements:
+    interrupted ones, and those that only add access patterns.
     """
 
     kind: str
@@ -94,8 +97,8 @@ class _Facts:
 class JudgedRun:
     """A run that was judged again: the content of its directory, and the new verdicts (``judgement``).
 
-    ``catalogue_names`` are the requirements and checks of the version that made the run. ``extras`` are requirements of
-    plugins, read from the report.
+    ``catalogue_names`` lists the requirements and checks of the version that performed the run. ``extras`` are the
+    requirements of plugins, read from the report.
     """
 
     report: ReadDocument
@@ -113,7 +116,7 @@ class JudgedRun:
     starts: tuple[Start, ...]
 
     def document(self, *, foresees: bool = True) -> Document:
-        """Return the new report of the run. Without ``foresees`` it contains no forecast."""
+        """Return the new report of the run. It contains a forecast only with ``foresees``."""
         document = make_document(
             foresees=foresees,
             # The certificate in the directory belongs to the original judgement.
@@ -144,10 +147,10 @@ def judged_run(
     as_recorded: bool,
     decides_all: bool = False,
 ) -> JudgedRun:
-    """Return a run, judged again from the facts of its directory; ``report`` is the report of the run.
+    """Return a run, judged again from the files of its directory. ``report`` is the report of the run.
 
-    With ``decides_all``, requirements that were not run because of a deselected test or suite are decided too, if there
-    are facts. Raises UsageError, or the errors that invalid facts cause.
+    Requirements of deselected tests or suites were not run. With ``decides_all``, these requirements are judged, too,
+    if the directory has facts for them. Raises UsageError, or any error that invalid facts cause.
     """
     extras = recorded(report.get("catalogue") or ())
     settings = recorded_settings(report, command_line)
@@ -220,10 +223,9 @@ def _verdicts(
     as_recorded: bool,
     decides_all: bool,
 ) -> list[Verdict]:
-    """Return new verdicts on every requirement of the report; without a report, on every requirement that the facts
-    allow.
+    """Return new verdicts on each requirement of the report. Without a report, each requirement with facts is judged.
 
-    Requirements that were not run because of a deselected test or suite are left out, unless ``decides_all``.
+    Requirements that were not run because of a deselected test or suite are left out, unless ``decides_all`` is set.
     """
     plan, gates = facts.plan, facts.gates
     chosen = chosen_suites(settings, gates, catalogue)
@@ -263,7 +265,7 @@ def _verdicts(
 
 
 def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
-    """Return the recorded verdict of a plugin with a note, or "not run" if the limits have changed since the run."""
+    """Return the recorded verdict of a plugin with a note; "not run" if the limits have changed since the run."""
     needed = f"Not re-judged: plugin {plugin} is needed."
     if has_same_limits:
         return dataclasses.replace(verdict, because=f"{needed} In the run: {verdict.because}")
@@ -280,7 +282,7 @@ def _has_same_limits(report: ReadDocument, plan: Plan) -> bool:
 
 
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
-    """Return the new verdict on one requirement; ``found`` is its verdict in the run."""
+    """Return the new verdict on a requirement. ``found`` is the verdict in the run."""
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         verdict = decide(requirement, measurement, facts.plan.limits, gates)
@@ -296,10 +298,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
 def recorded_settings(
     report: ReadDocument, command_line: Mapping[str, str | None], roles: Sequence[Role] = ("plan",)
 ) -> Settings:
-    """Return settings with the values of a run, for options that have one of the ``roles``.
-
-    Values on the command line take precedence.
-    """
+    """Return the settings of a run, for options with one of the ``roles``. Command-line values take precedence."""
     flags = {option.flag: option.ini_name for role in roles for option in with_role(role)}
     fields = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
     hosts = report["environment"]["hosts"]
@@ -332,17 +331,18 @@ def judge_directory(
     report: ReadDocument | None = None,
     moment: str = "",
 ) -> Document:
-    """Return the report of a run directory, judged again; ``command_line`` contains the given limits.
+    """Return the report of a run directory, judged again. ``command_line`` contains the given limits.
 
-    With the limits of the run, the verdicts are the same as in the run. The verdicts of plugins cannot be judged again,
-    because plugins are not available. With the limits of the run, these verdicts are kept and marked; with other
-    limits, they are "not run". In both cases the report does not certify the run. With ``as_recorded``, the verdicts of
-    plugins are kept unchanged, for a comparison.
+    With the limits of the run, the verdicts are the same as in the run. Plugins are not available, so their verdicts
+    cannot be judged again. With the limits of the run, these verdicts are kept and marked. With other limits, they are
+    "not run". In both cases, the report does not certify the run. With ``as_recorded``, the verdicts of plugins are
+    kept unchanged, for a comparison.
 
-    A forecast is simulated and needs numpy; without ``foresees`` the report contains no forecast. ``report`` is the
-    report of the directory, if the caller has read it already. ``moment`` is the time of this judgement, for the field
-    ``judged_again``. If the controller of the run was killed, the run is judged from its files and is "incomplete".
-    Raises UsageError if the directory contains no run, or if a file is not a file of a run.
+    The report contains a forecast, which needs numpy, only with ``foresees``. ``report`` is the report of the
+    directory, if the caller has read it. ``moment`` is the time of this judgement for the field ``judged_again``;
+    empty: no such field. If the controller of the run was killed, the run is judged from its files and is "incomplete".
+
+    Raises UsageError if the directory contains no run, or a file that no run writes.
     """
     unfinished = is_unfinished(directory)
     content = read_file(directory / SESSION) if unfinished else report or read_report(directory)
@@ -356,10 +356,9 @@ def judge_directory(
 
 @contextlib.contextmanager
 def odd_facts_named(directory: Path) -> Iterator[None]:
-    """Return a context that raises UsageError for errors that implausible facts of a directory cause.
+    """Return a context manager that turns errors caused by implausible facts of a directory into UsageError.
 
-    Such facts have a valid form, but lead for example to a division by zero, the median of an empty list, or a missing
-    field.
+    Such facts have a valid form. Examples of errors: a division by zero, the median of an empty list, a missing field.
     """
     try:
         yield
@@ -373,12 +372,11 @@ def odd_facts_named(directory: Path) -> Iterator[None]:
 def judge_sealed_directory(
     directory: Path, command_line: Mapping[str, str | None], *, foresees: bool = True, moment: str = ""
 ) -> Document:
-    """Return the report of a run directory, judged again. If judged files were changed, it lists them and does not
-    pass.
+    """Return the report of a run directory, judged again. If its facts were changed, the run does not pass.
 
-    Only the files from which verdicts are derived are compared with the manifest. With ``moment``, the time of this
-    judgement in ISO 8601, the report names the cluster and the grade of the run. Raises UsageError as `judge_directory`
-    does.
+    The report then lists the changes. Only the report, the measurements and the observations are compared with the
+    manifest. With ``moment``, the time of this judgement in ISO 8601, the report also contains the original cluster and
+    grade. Raises the same errors as `judge_directory`.
     """
     document = judge_directory(directory, command_line, foresees=foresees, moment=moment)
     if is_unfinished(directory) or not (changed := changes_of_facts(directory)):
@@ -387,7 +385,7 @@ def judge_sealed_directory(
 
 
 def without_trust(document: Document, reasons: Sequence[str]) -> Document:
-    """Change a report that is based on changed files: it neither passes nor certifies the run. Return it.
+    """Change a report that is based on changed files, so that it neither passes nor certifies the run. Return it.
 
     ``reasons`` are added to the reasons of the grade.
     """
@@ -400,9 +398,10 @@ def without_trust(document: Document, reasons: Sequence[str]) -> Document:
 
 
 def changes_of_facts(directory: Path) -> list[str]:
-    """Return a phrase on each file with facts that differs from the manifest, and on each invalid line of the manifest.
+    """Return phrases on the differences between the facts of a run and its manifest.
 
-    The files with facts are the report, the measurements and the observations.
+    The compared files are the report, the measurements and the observations. Invalid lines of the manifest are
+    included.
     """
     try:
         comparison = compare(directory)
@@ -414,10 +413,10 @@ def changes_of_facts(directory: Path) -> list[str]:
 
 
 def altered_tables(report: ReadDocument) -> tuple[str, ...]:
-    """Return the names of tables in a report that differ from the tables of this version.
+    """Return the names of the tables in a report that differ from the tables of this version.
 
-    The report must be of the same version. The tables are the rows of the built-in gate table, the defaults of options,
-    and the list of requirements and checks.
+    The tables are the built-in gate table, the defaults of options, and the list of requirements and checks. The report
+    must be of this version.
     """
     shipped = {built_in(word).name: word for word in GATE_TABLES}
     gates = report["gate_table"]
@@ -449,7 +448,7 @@ def _judge(
 def _judged_again(
     report: ReadDocument, document: Document, command_line: Mapping[str, str | None], moment: str
 ) -> Document:
-    """Return the section ``judged_again``: the original cluster and grade, and the limit options that were changed."""
+    """Return the section ``judged_again``: the original cluster and grade, and the changed limit options."""
     of_run = {s["option"]: s["value"] for s in report["settings"]}
     now = {s["option"]: s["value"] for s in document["settings"]}
     given = [option.flag for option in with_role("limit") if command_line.get(option.ini_name) is not None]

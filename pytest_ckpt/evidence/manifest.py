@@ -30,7 +30,7 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 class Comparison:
     """The differences between a directory and its manifest, as file names.
 
-    ``listed`` is the number of files in the manifest. ``ill_formed`` are invalid lines of the manifest.
+    ``listed`` is the number of files in the manifest. ``ill_formed`` lists the invalid lines of the manifest.
     """
 
     listed: int
@@ -53,8 +53,8 @@ def report_text(document: Mapping[str, Any]) -> str:
 def write_manifest(directory: Path) -> None:
     """Write the SHA-256 of every file below ``directory`` into ``manifest.sha256``.
 
-    Empty directories are removed, because a manifest cannot list them. So an empty directory that is found later was
-    added after the run.
+    Empty directories are removed first, because a manifest cannot list them. An empty directory that exists later was
+    therefore added after the run.
     """
     for place, _, _ in os.walk(directory, topdown=False):
         with contextlib.suppress(OSError):
@@ -63,11 +63,11 @@ def write_manifest(directory: Path) -> None:
 
 
 def digests(directory: Path) -> dict[str, str]:
-    """Return {path below the directory: SHA-256} of every file that a manifest lists.
+    """Return {path below the directory: SHA-256} of all files. The manifest lists those with a digest.
 
-    The digest is empty for an entry that is neither a file nor a directory (a link, a pipe), for a file that cannot be
-    read or is larger than 256 MiB, and for an empty directory, whose path ends with a slash. If all files together
-    exceed 2 GiB, the digests of the largest files are empty too.
+    The digest is empty for a file that is unreadable or larger than 256 MiB, and for an entry that is neither a file
+    nor a directory (a link, a pipe). It is also empty for an empty or unreadable directory, whose path ends with a
+    slash. If all files together exceed 2 GiB, the digests of the largest files are empty.
     """
     sha256: dict[str, str] = {}
     sizes: list[tuple[float, str, Path]] = []
@@ -118,7 +118,7 @@ def is_as_listed(directory: Path, name: str) -> bool:
 
 
 def compare(directory: Path) -> Comparison:
-    """Return the differences between a directory and its manifest. Raises OSError without a readable manifest."""
+    """Return the differences between a directory and its manifest. Raises OSError if the manifest cannot be read."""
     text = _manifest_of(directory)
     there = digests(directory)
     listed: dict[str, str] = {}
@@ -142,7 +142,7 @@ def compare(directory: Path) -> Comparison:
 
 
 def _manifest_of(directory: Path) -> str:
-    """Return the text of a manifest. Raises OSError, also for a pipe or a device, which could block the reader."""
+    """Return the text of a manifest. Raises OSError if it cannot be read, or is a pipe or a device."""
     return read(directory / MANIFEST).decode("utf-8", errors="surrogateescape")
 
 
@@ -153,7 +153,7 @@ def _line(name: str, digest: str) -> str:
 
 
 def _read_line(line: str) -> tuple[str, str]:
-    """Return the name and the digest in a line; two empty texts for an invalid line."""
+    """Return (name, digest) of a manifest line; two empty texts for an invalid line."""
     plain = line.removeprefix("\\")
     digest, _, name = plain.partition("  ")
     if len(digest) != 64 or set(digest) - set("0123456789abcdef") or not name:

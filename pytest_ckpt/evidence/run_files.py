@@ -1,4 +1,4 @@
-"""Reads the files of a run directory strictly: compares each with its schema, and rejects contradictory facts."""
+"""Reads the files of a run directory, compares each file with its schema, and rejects contradictory facts."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ def read_report(directory: Path) -> Document:
 
 
 def read_measurements(directory: Path, plan: Plan) -> list[Measurement]:
-    """Return the measurements of a run directory, in the order of its plan. Raises UsageError for an invalid
-    measurement."""
+    """Return the measurements of a run directory, in the order of its plan. Raises UsageError for an invalid one."""
     files = [(directory / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
     return [read_measurement(file, planned) for file, planned in files if file.exists()]
 
@@ -70,7 +69,7 @@ def read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
 
 
 def read_observations(directory: Path) -> list[Observation]:
-    """Return the results of a run's checks. Raises UsageError for an invalid file."""
+    """Return the results of a run's checks (observations). Raises UsageError for an invalid file."""
     observations = []
     for file in sorted((directory / "observations").glob("*.json")):
         observation = _read_record(file, Observation, "observation")
@@ -94,8 +93,7 @@ def _read_record(file: Path, kind: type[Record], part: Literal["measurement", "o
 def fitting(kind: type[Record], plain: Any) -> Record:
     """Return a record from plain JSON types, after a check against the record's schema.
 
-    Raises TypeError for values that the schema does not permit, and ValueError if a field with the name of a
-    subject contains an invalid name.
+    Raises TypeError for values that the schema does not permit. Raises ValueError if the name of a subject is invalid.
     """
     if wrong := fault(plain, kind):
         raise TypeError(f"{kind.__name__.lower()}: {wrong}")
@@ -116,13 +114,16 @@ def read_file(file: Path) -> Any:
 
 
 def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
-    """Return the error for a file that differs from the form in which pytest-ckpt writes it."""
+    """Return the error for a file that a run did not write in this form.
+
+    ``what`` describes the error, ``wrong`` lists its details.
+    """
     more = f"; and {len(wrong) - _MAXIMUM_TOLD} more" if len(wrong) > _MAXIMUM_TOLD else ""
     return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_TOLD])}{more}.", VERIFY_REMEDY)
 
 
 def odd_records(directory: Path) -> Iterator[str]:
-    """Yield the names of files that a run did not write in this form: reading and writing them again changes them.
+    """Yield the names of files with a form that no run writes. Reading and writing such a file again would change it.
 
     Raises UsageError for a file that cannot be read.
     """
@@ -138,7 +139,7 @@ def odd_records(directory: Path) -> Iterator[str]:
 
 
 def _contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list[str]:
-    """Return the contradictions between a measurement and its plan, and within the measurement."""
+    """Return the contradictions within a measurement, and between the measurement and its plan."""
     shards = planned.layout
     expected = {
         "subject": planned.subject,
@@ -212,7 +213,6 @@ def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[st
 
 
 def _observation_contradictions(observation: Observation) -> list[str]:
-    """Return the contradictions within the result of a check."""
     contradictions = []
     if (observation.anomaly_count == 0) != (not observation.anomalies) or (
         observation.anomaly_count < len(observation.anomalies)
@@ -224,6 +224,6 @@ def _observation_contradictions(observation: Observation) -> list[str]:
 
 
 def short(value: Any) -> str:
-    """Return a value as text of at most 60 characters."""
+    """Return a value as text, truncated to 60 characters."""
     text = str(value)
     return text if len(text) <= 60 else text[:57] + "..."

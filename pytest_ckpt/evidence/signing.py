@@ -1,4 +1,7 @@
-"""Ed25519 keys in PEM files: signing and verification. Only this module imports ``cryptography`` (extra ``sign``)."""
+"""Signs run directories and verifies signatures, with Ed25519 keys in PEM files.
+
+Only this module imports ``cryptography`` (extra ``sign``).
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,13 @@ _INSTALL = "pip install 'pytest-ckpt[sign]'"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """A private key. It is read before the run begins, so that an unusable key fails at the start."""
+    """A private key that signs run directories. It is read before the run, so that a bad key fails at the start."""
 
     key: Ed25519PrivateKey
 
     @property
     def pem(self) -> str:
-        """The private key as PEM text, to pass it to the process that signs."""
+        """The private key as PEM text. The process that signs receives it in this form."""
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
 
         return self.key.private_bytes(
@@ -51,7 +54,7 @@ class Signer:
         ).decode()
 
     def write(self, document: Mapping[str, Any], directory: Path) -> None:
-        """Sign the report and the manifest of a run directory; write the signature to ``attestation.dsse.json``."""
+        """Sign the report and the manifest of a run directory. Write the signature to ``attestation.dsse.json``."""
         sha256 = digests(directory) | {MANIFEST: file_digest(directory / MANIFEST)}
         assert set(SUBJECTS) <= set(sha256)
         payload = statement(document, sha256)
@@ -63,9 +66,10 @@ class Signer:
 
 
 def read_private_key(file: Path, *, option: str) -> Signer:
-    """Return a signer with the private key in a PEM file. Raises UsageError with the reason if the key is unusable.
+    """Return a signer with the private key in a PEM file.
 
-    ``option`` is the option that names the file, for messages.
+    ``option`` is the option that names the file, for messages. Raises UsageError with the reason if the key is
+    unusable.
     """
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
@@ -88,16 +92,17 @@ def read_private_key(file: Path, *, option: str) -> Signer:
 
 
 def signer_of(pem: str) -> Signer:
-    """Return a signer from the key text of `Signer.pem`."""
+    """Return a signer from the text of `Signer.pem`."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
 
     return Signer(key=cast("Ed25519PrivateKey", load_pem_private_key(pem.encode(), password=None)))
 
 
 def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
-    """Return the public key in a PEM file. Raises UsageError with the reason if the key is unusable.
+    """Return the public key in a PEM file.
 
-    ``option`` is the option that names the file, for messages.
+    ``option`` is the option that names the file, for messages. Raises UsageError with the reason if the key is
+    unusable.
     """
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
@@ -118,7 +123,7 @@ def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
 
 
 def is_made_by(signature: Signature, envelope: Envelope, key: Ed25519PublicKey) -> bool:
-    """Whether a signature of the envelope was made with the private key of this public key."""
+    """Whether a signature of the envelope was made with the private key that belongs to ``key``."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
 
     try:
@@ -129,7 +134,7 @@ def is_made_by(signature: Signature, envelope: Envelope, key: Ed25519PublicKey) 
 
 
 def key_id(key: Ed25519PublicKey) -> str:
-    """Return the SHA-256 of the public key in DER (SubjectPublicKeyInfo), the usual id of a key."""
+    """Return the usual id of a key: the SHA-256 of the public key in DER (SubjectPublicKeyInfo)."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
 
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()

@@ -1,9 +1,9 @@
-"""A run with several starts (``--ckpt-resume``): the files of each start, and the list of starts for the report.
+"""Files of a run with several starts. ``--ckpt-resume`` starts an interrupted run again.
 
-When a second start begins, ``starts/1/`` receives the files of the first one. These are ``start.json``, the session,
-the plan, the events and the report. ``interrupted_work/`` contains its incomplete measurements, ``replaced/`` its
-measurements under conditions other than those of the next start. ``starts/2/added/`` contains measurements of the
-second start that add patterns to a measurement of an earlier start.
+When start 2 begins, ``starts/1/`` receives the files of start 1: ``start.json``, the session, the plan, the events and
+the report. Its ``interrupted_work/`` receives the incomplete measurements, and its ``replaced/`` the measurements with
+conditions other than those of start 2. ``starts/2/added/`` contains the measurements of start 2 that add access
+patterns to a measurement of start 1. Later starts follow the same scheme.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STARTS = "starts"
 
 
 def directory_of_start(directory: Path, number: int) -> Path:
-    """Return the directory of one start below the run directory; starts are counted from 1."""
+    """Return the directory of a start within the run directory. Starts are numbered from 1."""
     return directory / _STARTS / str(number)
 
 
@@ -45,7 +45,7 @@ def event_files(directory: Path) -> list[Path]:
 
 
 def earlier_starts(directory: Path) -> tuple[Start, ...]:
-    """Return the starts that a later start resumed, oldest first. Raises UsageError for an invalid file."""
+    """Return the starts before the newest start, oldest first. Raises UsageError for an invalid file."""
     return tuple(fitting(Start, read_file(place / START)) for place in _places(directory) if (place / START).exists())
 
 
@@ -57,9 +57,9 @@ def _places(directory: Path) -> list[Path]:
 def completed(
     directory: Path, plan: Plan, without: Callable[[Failure | None], bool] = lambda _failure: False
 ) -> list[Measurement]:
-    """Return the measurements of a run in the order of its plan, each with the patterns that later starts added.
+    """Return the measurements of a run in the order of its plan, with the access patterns that later starts added.
 
-    A measurement is left out if ``without`` returns true for its failure. Raises UsageError for an invalid file.
+    Measurements are left out if ``without`` returns true for their failure. Raises UsageError for an invalid file.
     """
     added = _read(directory, ADDED, plan)
     measurements = []
@@ -74,7 +74,7 @@ def completed(
 
 
 def other_measurements(directory: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
-    """Return {subject: its further measurements}: measurements that were interrupted, and those that only add patterns.
+    """Return {subject: its additional measurements}: interrupted ones, and those that only add access patterns.
 
     Raises UsageError for an invalid file.
     """
@@ -103,9 +103,9 @@ def all_starts(
     measurements: Sequence[Measurement],
     observations: Sequence[Observation],
 ) -> tuple[Start, ...]:
-    """Return the starts of a run, newest last; ``run`` is the report's section about the run.
+    """Return all starts of a run, newest last. ``run`` is the report's section about the run.
 
-    ``exit_code`` is None if the run was killed. Raises UsageError for invalid files.
+    ``exit_code`` is None if the run was killed. Raises UsageError for an invalid file.
     """
     earlier = earlier_starts(directory)
     names = _names(measurements, observations) - measured_before(earlier)
@@ -138,7 +138,7 @@ def _names(measurements: Sequence[Measurement], observations: Sequence[Observati
 
 
 def measured_before(starts: Sequence[Start]) -> set[str]:
-    """Return the names of measurements and checks that these starts completed and that no later start repeated."""
+    """Return the names of measurements and checks that these starts completed and that no later start replaced."""
     names: set[str] = set()
     for start in starts:
         names |= set(start.measured)
@@ -147,9 +147,9 @@ def measured_before(starts: Sequence[Start]) -> set[str]:
 
 
 def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tuple[InterruptedWork, ...]:
-    """Return a description of each of these incomplete ``measurements``.
+    """Return a description of each incomplete measurement in ``measurements``.
 
-    It includes the operation that was running when the start ended.
+    The description contains the operation that was running when the start ended.
     """
     running = running_operations(directory)
     return tuple(
@@ -164,7 +164,7 @@ def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tu
 
 
 def running_operations(directory: Path) -> dict[str, str]:
-    """Return {subject: the operation that was started last} for each incomplete subject of the newest start."""
+    """Return {subject: its last started operation} for each incomplete subject of the newest start."""
     running: dict[str, str] = {}
     for event in newest_events(directory):
         if isinstance(event, MeasurementStarted):
@@ -178,16 +178,17 @@ def running_operations(directory: Path) -> dict[str, str]:
 
 
 def newest_events(directory: Path) -> Iterator[Event]:
-    """Yield the events of the newest start. If the start was killed, an incomplete last line is ignored."""
+    """Yield the events of the newest start, up to the first incomplete line."""
     with contextlib.suppress(OSError, ValueError):
         for line in read_lines(directory / EVENTS):
             yield event_from_plain(parse(line))
 
 
 def ends_of(directory: Path, measurement: Measurement) -> tuple[float, ...]:
-    """Return when each operation of a measurement ended, in seconds since its launch began, in the measurement's order.
+    """Return the end times of a measurement's operations, in the order of the measurement.
 
-    The result is empty if the events do not contain exactly these operations.
+    The unit is seconds since the start of the launch. The result is empty if the events do not contain exactly these
+    operations.
     """
     listed: list[tuple[Operation, float]] = []
     wanted = list(measurement.operations)

@@ -1,4 +1,4 @@
-"""Unfinished runs: the run was opened but not closed. It is still in progress, or its controller was killed.
+"""Unfinished runs: the run was opened but not closed. It is in progress, or its controller was killed.
 
 The directory contains the inputs (``session.json``, ``plan.json``) and all complete measurements.
 """
@@ -78,10 +78,10 @@ def decidable(
     measured: Collection[str],
     observed: Collection[tuple[str, str]],
 ) -> Iterator[Verdict]:
-    """Yield a "not run" verdict for each requirement and subject that the facts of the directory can decide.
+    """Yield a "not run" verdict for each requirement and subject that the directory has facts for.
 
     The caller replaces these verdicts by decisions. Requirements of plugins are left out, because plugins are not
-    available. ``measured`` are subjects, ``observed`` are pairs of requirement and subject.
+    available. ``measured`` contains subjects, ``observed`` pairs of requirement and subject.
     """
     for id_, subjects in known_subjects(plan, settings, gates, catalogue).items():
         for subject in subjects:
@@ -90,7 +90,7 @@ def decidable(
 
 
 def as_incomplete(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report of a run that did not end: the grade is "incomplete", even if all requirements were met."""
+    """Return the report of an unfinished run. Its grade is "incomplete", even if all requirements are met."""
     reasons = [reason for reason in document["grade_reasons"] if reason != ALL_MET]
     return {
         **document,

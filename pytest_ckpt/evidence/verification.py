@@ -1,7 +1,7 @@
-"""Checks that a run directory is unchanged since its run: digests, signature, and a new evaluation of its files.
+"""Checks that a run directory was not changed after its run, by digests, signature, and a new evaluation of its files.
 
-Each finding names a file that differs, or a verdict or field of the report that a new evaluation changes. If all files
-and the manifest are changed consistently, only the signature shows the change.
+Each finding names a file that differs, or a verdict or field of the report that a new evaluation changes. If someone
+changes all files and the manifest consistently, only the signature detects this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Outcome = Literal["holds", "broken", "not checked"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examination:
-    """The result of one check of a run directory. ``details`` lists the differences that the check found."""
+    """The result of one check of a run directory. ``details`` lists the detected differences."""
 
     name: Examined
     outcome: Outcome
@@ -61,7 +61,7 @@ _MAXIMUM_DETAILS = 20
 
 
 def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple[Examination, ...]:
-    """Return the results of all checks of a run directory. Raises UsageError for any other directory.
+    """Return the results of all checks of a run directory. Raises UsageError if it is not a run directory.
 
     ``keys`` are the public keys of trusted signers. Without keys, the signer is not checked.
     """
@@ -85,7 +85,7 @@ def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple
 
 
 def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examination, ...]:
-    """Return the results of the checks of a run that wrote no report. Its files can only be judged."""
+    """Return the results of the checks of a run without a report. It has no manifest, so its files are only judged."""
     try:
         document = judge_directory(directory, {}, as_recorded=True)
         verdicts = _unchecked("verdicts", NO_REPORT, document["grade_reasons"])
@@ -96,7 +96,7 @@ def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examinat
 
 
 def check_digests(directory: Path) -> Examination:
-    """Return the result of comparing every file with the manifest."""
+    """Compare every file with the manifest, and return the result."""
     comparison = compare(directory)
     groups = {
         "changed": comparison.changed,
@@ -116,7 +116,7 @@ def check_digests(directory: Path) -> Examination:
 
 
 def _check_verdicts(directory: Path, report: Document) -> Examination:
-    """Judge the files again with the limits of the run, and return the result of comparing this with the report."""
+    """Judge the files again with the limits of the run, compare the verdicts with the report, and return the result."""
     try:
         again = judge_directory(directory, {}, as_recorded=True, report=report)
     except Exception as error:  # a changed file can lead to any error
@@ -172,9 +172,7 @@ def _by_name(report: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def is_alike(one: Any, other: Any, tolerance: float | None = None) -> bool:
-    """Whether two plain documents are equal. Floating-point numbers may differ by the relative ``tolerance`` (default
-    1e-12).
-    """
+    """Whether two plain documents are equal. Floats may differ by the relative ``tolerance`` (default 1e-12)."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(is_alike(one[name], other[name], tolerance) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -185,9 +183,9 @@ def is_alike(one: Any, other: Any, tolerance: float | None = None) -> bool:
 
 
 def _check_pages(directory: Path, report: Document) -> Examination:
-    """Compare the certificate and the JUnit file with new ones, written from the report; return the result.
+    """Write the certificate and the JUnit file again from the report, and return the result of the comparison.
 
-    People read these files instead of report.json.
+    The check matters because people read these files instead of report.json.
     """
     if report["run"]["version"] != __version__:
         return _unchecked("pages", f"version {report['run']['version']} wrote the pages, this is {__version__}")
@@ -195,9 +193,9 @@ def _check_pages(directory: Path, report: Document) -> Examination:
 
 
 def pages_written_again(directory: Path, report: Document) -> Examination:
-    """Write the pages of a report again and return the result of comparing them with the pages of the directory.
+    """Write the pages of a report again, compare them with the pages of the directory, and return the result.
 
-    The report must be of this version, because the pages of versions differ.
+    The report must be of this version, because the pages differ between versions.
     """
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
         try:
@@ -231,7 +229,7 @@ def _broken(name: Examined, description: str, details: Sequence[str]) -> Examina
 
 
 def _first(details: Sequence[str]) -> tuple[str, ...]:
-    """Return the details, at most 20; if there are more, an additional last entry contains the number of the others."""
+    """Return at most 20 details. If there are more, an additional last entry states how many were left out."""
     more = len(details) - _MAXIMUM_DETAILS
     return (*details[:_MAXIMUM_DETAILS], *([f"and {more} more"] if more > 0 else []))
 
@@ -240,9 +238,9 @@ SIGN_OPTION = "--ckpt-sign"
 
 
 def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Return the result of the check that the signature file is valid and that its statement matches the directory.
+    """Check that the signature is valid and that its statement matches the directory. Return the result.
 
-    With ``keys``, one of these keys must have signed it.
+    With ``keys``, the signature must be made with one of these keys.
     """
     file = directory / ATTESTATION
     if file.is_symlink():
@@ -285,9 +283,9 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
 
 
 def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Return the result of the check of signatures for a directory without a signature.
+    """Return the result of the signature check for a directory without a signature.
 
-    The check fails if the run was signed, or if the reader gave ``keys``, because a signature is then expected.
+    The check fails if a signature is expected: the run was signed, or the reader gave ``keys``.
     """
     was_signed = report is not None and any(
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
@@ -303,7 +301,7 @@ def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Exa
 
 
 def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
-    """Return a phrase on the difference between the signed digests and ``sha256``, the digests of the directory."""
+    """Return a phrase on the differences between the signed digests and ``sha256``, the digests of the directory."""
     try:
         signed = {s["name"]: s["digest"]["sha256"] for s in parse(payload)["subject"]}
     except (ValueError, KeyError, TypeError):
@@ -314,7 +312,7 @@ def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownKey:
-    """A public key that the reader trusts; ``name`` is its file as the reader wrote it."""
+    """A public key that the reader trusts. ``name`` is its file as given on the command line."""
 
     name: str
     key: PublicKey
@@ -322,10 +320,10 @@ class KnownKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """A key and the directories that it signed, if any.
+    """A key and the directories that it signed.
 
-    ``key`` is the file of a known key, empty for an unknown one. ``key_id`` is the SHA-256 of the key; for an unknown
-    key, it is the unprotected claim of the envelope. ``signed`` names the directories.
+    ``key`` is the file of a known key, and empty for an unknown key. ``key_id`` is the SHA-256 of a known key. For an
+    unknown key, it is the unprotected id from the envelope. ``signed`` names the directories.
     """
 
     key_id: str
@@ -336,7 +334,7 @@ class Signer:
 def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signer, ...]:
     """Return the signers of the named directories: first the known keys in their order, then unknown keys.
 
-    Another check (`check_signature`) decides whether the signed content matches the directory.
+    Whether the signed content matches the directory is not checked here (see `check_signature`).
     """
     from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - its library may be missing
 

@@ -1,1 +1,1 @@
-"""The records that all packages share, as frozen dataclasses, and their JSON form."""
+"""Records that several packages share: frozen dataclasses, and their JSON form."""

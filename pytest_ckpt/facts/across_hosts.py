@@ -1,4 +1,4 @@
-"""How each host sees a shared target, and how long hosts waited for each other's files before a clock started."""
+"""Each host's view of a shared target, and the waits of hosts for each other's files before a clock starts."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pytest_ckpt.facts.bounds import Count, NotNegative
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marker:
-    """A file that the controller created in the target, so that other hosts can recognise the target.
+    """A file that the controller creates in the target, so that other hosts can recognise the target.
 
-    ``word`` is its content.
+    ``word`` is the content of the file.
     """
 
     name: str
     word: str
 
     def of_rank(self, rank: int) -> Marker:
-        """Return the marker that a rank's host creates next to the controller's marker. Another host looks it up.
+        """Return the marker that the host of a rank creates next to the controller's marker.
 
-        The first line of its content is the content of the controller's marker.
+        Another host looks for this file. The first line of the file is the content of the controller's marker.
         """
         return Marker(name=f"{self.name}.{rank}", word=f"{self.word}\n{rank}")
 
@@ -38,9 +38,10 @@ class HostMount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierView:
-    """One host's view of its local tier's directory: the free space, and other hosts whose files are in it.
+    """A host's view of the directory of its local tier.
 
-    ``unavailable_reason`` is why this host cannot create files in the directory; empty if it can.
+    - ``unavailable_reason``: why the host cannot create files in the directory; empty if it can.
+    - ``shared_with``: other hosts whose files are in the directory.
     """
 
     host: str
@@ -51,11 +52,13 @@ class TierView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetView:
-    """One host's view of the target, and the version of pytest-ckpt on the host.
+    """A host's view of the target, and the host's version of pytest-ckpt (``package``).
 
-    ``misses`` describes a file of the controller that is missing or wrong on this host; ``mismatch_of_other`` describes
-    such a file of the host ``other``. ``cannot_write`` is the reason why the host cannot create files in the target.
-    Each text is empty if there is no problem.
+    A text is empty if there is no problem.
+
+    - ``misses``: the controller's file is missing or wrong on this host.
+    - ``mismatch_of_other``: the file of the host ``other`` is missing or wrong on this host.
+    - ``cannot_write``: why this host cannot create files in the target.
     """
 
     host: str
@@ -79,9 +82,9 @@ VISIBLE_WITHIN_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DelayedHost:
-    """A host that did not see an entry at its first look.
+    """A host that did not see an entry at its first look, and waited for ``waited_seconds``.
 
-    ``is_seen``: the host saw the entry in a later look. ``waited_seconds`` is the time for which it waited.
+    ``is_seen``: the host saw the entry in a later look.
     """
 
     host: str
@@ -91,9 +94,9 @@ class DelayedHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWait:
-    """All waits of one host for one kind of entry: their number (``times``), their total time and the longest wait.
+    """All waits of one host for one kind of entry: count (``times``), total time and longest wait.
 
-    ``unseen`` is the number of waits that ended without the entry.
+    ``unseen`` is the number of waits that ended before the host saw the entry.
     """
 
     host: str
@@ -106,10 +109,10 @@ class HostWait:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWaits:
-    """The waits of the hosts of a measurement for entries that other hosts created.
+    """The waits of all hosts for entries that other hosts created, over one measurement.
 
-    All hosts looked for such entries ``looks`` times; ``late`` lists the hosts that had to wait. These waits are not
-    part of the time of a save or load.
+    ``looks`` counts how often all hosts looked for an entry; ``late`` has the hosts that waited. The time of a save or
+    load excludes these waits.
     """
 
     looks: Count
@@ -117,9 +120,9 @@ class HostWaits:
 
 
 def added_up(looks: Iterable[tuple[Awaited, tuple[DelayedHost, ...]]]) -> HostWaits | None:
-    """Return the sums over all ``looks``; None if there are no looks, as on a single host.
+    """Return the waits of all ``looks``, summed by host and kind of entry; None without looks, as on a single host.
 
-    A look is a kind of entry and the hosts that did not see the entry at first.
+    A look consists of the kind of entry and the hosts that did not see the entry at first.
     """
     count = 0
     waits: dict[tuple[str, Awaited], HostWait] = {}

@@ -1,7 +1,7 @@
-"""The permitted values of records' fields, in addition to their types. `facts.written` checks files against them.
+"""Bounds on the values of records' fields, for type annotations. `facts.written` checks files against these bounds.
 
-msgspec's ``Meta`` is not used: each check and each rank imports the records, and importing msgspec takes longer than
-importing all records.
+msgspec has a similar class, ``Meta``. It is not used because each check and each rank imports the records: the import
+of msgspec takes longer than the import of all records.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Annotated, NamedTuple
 
 
 class Bounds(NamedTuple):
-    """The bounds of a number, the lengths of a text or list, or the pattern of a text; ``description`` is for
-    messages.
+    """The bounds of a number, of the length of a text or list, or the pattern of a text.
+
+    ``description`` is the text for messages.
     """
 
     ge: float | None = None
@@ -24,7 +25,7 @@ class Bounds(NamedTuple):
 
 
 class Partly(NamedTuple):
-    """The names of the required fields of a record, if a file may contain only a part of the record."""
+    """The names of the fields that a file must contain, if the other fields of a record are optional in the file."""
 
     fields: tuple[str, ...]
 

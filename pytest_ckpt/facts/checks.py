@@ -1,9 +1,8 @@
 """The table of checks of a target's behaviour: one row per check. Pure data.
 
-A row names the function of its check and does not import it. A table replaces decorators on the functions for two
-reasons. Plan, judge and verify need only the rows; with decorators they would import the code of all checks (about
-0.1 s). Each check runs in a new process, which now imports one module instead of all. Parts of
-docs/conformance.md are generated from the rows. The module is long because it is one table.
+A row names the function of its check, so that importing the table does not import the functions. Plan, judge and verify
+need only the rows. Each check runs in a new process, which imports only the module of this check. Parts of
+docs/conformance.md are generated from the rows.
 """
 
 from __future__ import annotations
@@ -17,13 +16,15 @@ Need = Literal["", "second client", "power cut", "small directory"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One check of a target's behaviour. The check is a subject of its requirement.
+    """One check of a target's behaviour. A requirement has one or more checks, which are its subjects.
 
-    ``room`` is the package of ``pytest_ckpt.conformance`` with the code of the check: ``posix`` for mounted file
-    systems, ``objects`` for object stores. ``code`` is ``module:function`` in this package. The function receives (the
-    package's context, Findings). ``needs`` are the options that must be given for the check. ``relies`` names
-    checkpoint software that relies on the behaviour. ``how`` is the procedure, in a few sentences for the docs.
-    ``limit`` is the default limit of the value that the check measures, in ``unit``.
+    - ``room``: the package of the check in ``pytest_ckpt.conformance``: ``posix`` for mounted file systems, ``objects``
+      for object stores.
+    - ``code``: ``module:function`` in this package. The function receives the package's context and a Findings.
+    - ``needs``: the input that the user must provide for the check; empty if none.
+    - ``relies``: checkpoint software that relies on the behaviour.
+    - ``how``: the procedure, in a few sentences for the documentation.
+    - ``limit``: the default limit of the value that the check measures, in ``unit``.
     """
 
     requirement: str
@@ -43,7 +44,7 @@ class Check:
 
     @property
     def is_timed(self) -> bool:
-        """Whether work on the target during the check would change the measured value."""
+        """Whether concurrent work on the target would change the value that the check measures."""
         return self.limit is not None and self.needs == ""
 
 
@@ -679,7 +680,10 @@ _PARTS_OF_CHECKS, _LEAST_PARTS, _PART_BYTES = 10_000, 1_001, 5 << 20
 
 
 def bytes_of_checks(room: Room, effort: float) -> int:
-    """Return the size in bytes of the largest object that checks create; 0 for file systems."""
+    """Return the size in bytes of the largest object that the checks create; 0 for file systems.
+
+    ``effort`` is the share of each check's trials that the run performs.
+    """
     if room != "objects":
         return 0
     many = max(_LEAST_PARTS, round(_PARTS_OF_CHECKS * effort)) * _PART_BYTES

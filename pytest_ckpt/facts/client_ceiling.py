@@ -1,4 +1,4 @@
-"""The rates of a host's ranks without storage. With storage, a save or load cannot be faster."""
+"""The rates of a host's ranks without storage: an upper bound for the rates of saves and loads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ program.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCeiling:
-    """The ceiling of one host. It was measured right before the first save, on all ranks of all hosts at the same time.
+    """The ceiling of one host: the highest rates that its ranks reach without storage.
 
-    ``makes_bytes_per_second`` is the rate at which the engine generated the content of a checkpoint in its buffers,
-    without writing it. ``compares_bytes_per_second`` is the rate at which the engine compared content that was in its
-    buffers already. Each rate is the bytes of all ``ranks`` divided by the time of the slowest rank. Of two rounds, the
-    higher rate counts.
+    All ranks of all hosts measure it at the same time, right before the first save. A rate is the bytes of all
+    ``ranks`` divided by the time of the slowest rank. The higher rate of two rounds is used.
+
+    - ``makes_bytes_per_second``: the engine generates the content of a checkpoint in its buffers, without writing.
+    - ``compares_bytes_per_second``: the engine compares content that is already in its buffers.
     """
 
     host: str

@@ -1,4 +1,4 @@
-"""Converts records to plain JSON types and back. This is the only module that defines the JSON form of facts."""
+"""Converts records to plain JSON types and back. Only this module defines the JSON form of records."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PLAIN = frozenset({str, int, float, bool, types.NoneType})
 def to_plain(record: Any) -> Any:
     """Return a record, tuple, set or mapping in plain JSON types.
 
-    A value whose class is derived from str, int or float becomes a plain str, int or float. A record whose class has
-    ``from_text`` becomes its text.
+    An instance of a subclass of str, int or float becomes a plain str, int or float. If a record's class has
+    ``from_text``, the record becomes its text.
     """
     if type(record) in _PLAIN:
         return record
@@ -42,9 +42,10 @@ def to_plain(record: Any) -> Any:
 
 
 def from_plain(kind: type[Record], data: Any) -> Record:
-    """Return a record from the output of `to_plain`. Unknown keys are ignored, so that older code reads newer files.
+    """Return a record of class ``kind`` from the output of `to_plain`.
 
-    Raises TypeError if a field without a default is missing, and ValueError for a text that the record's class rejects.
+    Unknown keys are ignored, so that older code reads newer files. Raises TypeError if a field without a default is
+    missing, and ValueError if the class of a field rejects its text.
     """
     readers = _readers(typing.cast("Hashable", kind))
     return kind(**{name: _read(readers[name], value) for name, value in data.items() if name in readers})
@@ -61,14 +62,13 @@ def _hints(kind: Hashable) -> dict[str, Any]:
 
 @functools.cache
 def _readers(kind: Hashable) -> dict[str, Reader | None]:
-    """Return the readers of a record's fields. They are cached because thousands of ranks send the same few types."""
     hints = _hints(kind)
     return {f.name: _reader(hints[f.name]) for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
 
 
 @functools.cache
 def _reader(hint: Any) -> Reader | None:
-    """Return the function that converts a plain value to this type; None if the value is used unchanged."""
+    """Return the function that converts a plain value to the type ``hint``; None if no conversion is needed."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _reader(next(a for a in args if a is not types.NoneType))

@@ -1,7 +1,7 @@
-"""User commands that change the storage, and the results of saves and loads during them.
+"""User commands that change the storage, and the results of saves and loads during these commands.
 
-Failover: a component of the storage is failed and repaired during saves and loads. Maintenance: the storage is changed
-while it serves, or a snapshot is taken.
+The pattern failover injects a fault during saves and loads, and repairs it. The pattern upgrade changes the storage
+while it serves. The pattern snapshots takes a snapshot during a save.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ TriedKind = Literal["save", "load"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandRun:
-    """One run of a user command. ``exit_code`` is None if the command did not end, or could not be started.
+    """One run of a user command. ``exit_code`` is None if the command did not end or could not be started.
 
-    ``output`` is the end of the command's error output, or of its standard output if the error output is empty. For a
-    successful snapshot, ``output`` is the last line of the standard output. If the command did not end, ``output`` is
-    the reason.
+    ``output`` depends on the end of the command:
+
+    - A successful snapshot command: the last line of its standard output.
+    - A command that did not end: the reason.
+    - Any other command: the end of its error output, or of its standard output if the error output is empty.
     """
 
     command: Command
@@ -43,7 +45,7 @@ class CommandRun:
 
     @property
     def sentence(self) -> str:
-        """The reason why the command did not succeed, as a sentence."""
+        """The failure of the command, as a sentence with its exit code and output."""
         output = f": {self.output}" if self.output else ""
         if self.exit_code is None:
             return f"The {self.command} command did not end well{output.rstrip('.')}."
@@ -52,11 +54,11 @@ class CommandRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationTrial:
-    """A save or a load, with or without an injected fault. Times are in seconds on the clock of the slowest rank.
+    """A save or load while a user command may change the storage. Seconds are by the clock of the slowest rank.
 
-    ``stalled_rank`` is the rank that made no progress for the longest time: it transferred no bytes and completed no
-    call for ``longest_stall_seconds``. Waits for other ranks do not count. ``error`` is the error that ended the
-    operation; empty if it succeeded.
+    - ``longest_stall_seconds``: the longest time in which ``stalled_rank`` transferred no bytes and completed no call.
+      Waits for other ranks are left out.
+    - ``error``: the error that ended the operation; empty if the operation succeeded.
     """
 
     kind: TriedKind
@@ -72,13 +74,15 @@ BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailoverTrial:
-    """One injected fault. The command was started ``moment_seconds`` after the start of the first of ``operations``.
+    """One injected fault, the operations during the fault, the repair, and a save after the repair.
 
-    ``kind`` is the kind of these operations. The operations ran in sequence until the command had returned or an
-    operation failed. Then the repair command ran, and a save while the storage was rebuilding (``after``).
-    ``committed_in_error``: a save failed before its commit, but its checkpoint existed. ``commit_answer_lost``: the
-    commit ended with an error, and the checkpoint existed after the repair, so the checkpoint counts as committed.
-    ``lost`` is why a committed checkpoint could not be loaded after the repair; empty if all were loaded.
+    - ``operations``: saves or loads (``kind``), in sequence until the fault command returned or an operation failed.
+    - ``moment_seconds``: the time from the start of the first operation to the start of the fault command.
+    - ``after``: a save after the repair command, while the storage may still rebuild.
+    - ``committed_in_error``: a save failed before its commit, but its checkpoint existed.
+    - ``commit_answer_lost``: the commit ended with an error, but the checkpoint existed after the repair. The
+      checkpoint counts as committed.
+    - ``lost``: why a committed checkpoint could not be loaded after the repair; empty if all were loaded.
     """
 
     kind: TriedKind
@@ -94,13 +98,15 @@ class FailoverTrial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failover:
-    """All saves and loads with injected faults, in addition to the subject's own saves and loads.
+    """The results of the pattern failover: saves and loads in a separate launch, with injected faults.
 
-    ``undisturbed`` are a save and a load before the first fault. ``integrity`` covers every checkpoint that was loaded
-    and compared. ``resident_fraction`` is the largest share of a checkpoint in a page cache before its load; None if
-    unknown. ``not_run`` is why there are fewer trials than planned. ``failure`` is how the ranks ended if they did not
-    complete; ``repaired_after`` is the repair command if it ran after the end of the ranks. ``host_loads`` is as in a
-    `Measurement`.
+    - ``undisturbed``: a save and a load before the first fault.
+    - ``integrity``: the comparison of every loaded checkpoint.
+    - ``resident_fraction``: the largest share of a checkpoint in a page cache before its load; None if unknown.
+    - ``not_run``: why there are fewer trials than planned.
+    - ``failure``: how the ranks ended, if they did not complete.
+    - ``repaired_after``: the repair command, if it ran after the end of the ranks.
+    - ``host_loads``: as in `Measurement`.
     """
 
     fault_command: str
@@ -122,16 +128,17 @@ PAIRS = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upgrade:
-    """Saves and loads while a command restarts or upgrades the storage, in addition to the subject's own saves and
-    loads.
+    """The results of the pattern upgrade: saves and loads in a separate launch, while a command changes the storage.
 
-    ``undisturbed`` are a save and a load before the command. ``operations`` are alternating saves and loads; the first
-    one is a save, and the command was started ``moment_seconds`` after its start. The operations end when the command
-    has returned, or with the first failure. ``lost`` is why the newest committed checkpoint could not be loaded at the
-    end. ``integrity`` covers every checkpoint that was loaded and compared. ``resident_fraction`` is the largest share
-    of a checkpoint in a page cache before its load; None if unknown. ``failure`` is how the ranks ended if they did not
-    complete. If the command ended or was abandoned after the end of the ranks, ``ran_after`` is its run. ``host_loads``
-    is as in a `Measurement`.
+    - ``undisturbed``: a save and a load before the command.
+    - ``operations``: saves and loads in turn, beginning with a save, until the command returned or an operation failed.
+    - ``moment_seconds``: the time from the start of the first operation to the start of the command.
+    - ``lost``: why the newest committed checkpoint could not be loaded at the end.
+    - ``integrity``: the comparison of every loaded checkpoint.
+    - ``resident_fraction``: the largest share of a checkpoint in a page cache before its load; None if unknown.
+    - ``failure``: how the ranks ended, if they did not complete.
+    - ``ran_after``: the run of the command, if it ended or was abandoned after the end of the ranks.
+    - ``host_loads``: as in `Measurement`.
     """
 
     command: str
@@ -152,11 +159,12 @@ class Upgrade:
 class SnapshotTrial:
     """A save without a snapshot (``plain``), then a save during which a snapshot was taken (``snapshotted``).
 
-    The snapshot command was started ``moment_seconds`` after the start of the second save; ``taken`` is its run.
-    ``is_before_commit``: the command had returned before the save was committed. ``is_committed``: the clone contains
-    the save as committed. ``lost`` is why a committed checkpoint, in the clone or on the target, could not be loaded.
-    ``not_judged`` is the reason if the clone cannot be judged as a snapshot. ``removed`` is the run of the command that
-    removed the snapshot.
+    - ``moment_seconds``: the time from the start of the second save to the start of the snapshot command.
+    - ``taken``, ``removed``: the runs of the commands that take and remove the snapshot.
+    - ``is_before_commit``: the snapshot command returned before the commit of the save.
+    - ``is_committed``: the clone contains the save as committed.
+    - ``lost``: why a committed checkpoint, in the clone or on the target, could not be loaded.
+    - ``not_judged``: why the clone cannot be judged as a snapshot.
     """
 
     plain: OperationTrial
@@ -177,11 +185,13 @@ class SnapshotTrial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshots:
-    """Saves during which snapshots were taken, in addition to the subject's own saves.
+    """The results of the pattern snapshots: saves in a separate launch, during which snapshots were taken.
 
-    ``integrity`` covers every checkpoint that was loaded and compared, from clones and from the target. ``not_run`` is
-    why there are fewer trials than planned. ``failure`` is how the ranks ended if they did not complete; ``ran_after``
-    is the command that removed a snapshot after the end of the ranks. ``host_loads`` is as in a `Measurement`.
+    - ``integrity``: the comparison of every loaded checkpoint, from clones and from the target.
+    - ``not_run``: why there are fewer trials than planned.
+    - ``failure``: how the ranks ended, if they did not complete.
+    - ``ran_after``: the command that removes a snapshot, if it ran after the end of the ranks.
+    - ``host_loads``: as in `Measurement`.
     """
 
     command: str

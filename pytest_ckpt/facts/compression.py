@@ -1,4 +1,4 @@
-"""Codecs that compress checkpoints, and the times of compressed saves compared with plain saves."""
+"""Codecs that compress checkpoints, and the times of saves and loads with and without a codec."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXTRA = "compressed"
 
 
 class Codec(NamedTuple):
-    """A codec: the module to import, the package to install, the lowest and highest level, and the default level."""
+    """A codec: the module to import, the package to install, and the lowest, highest and default level."""
 
     module: str
     package: str
@@ -42,10 +42,13 @@ PAIRS = 3
 class Compression:
     """Saves and loads of the same content, alternately with ``codec`` and uncompressed.
 
-    Times are in seconds, sizes are bytes of all ranks. ``bytes`` is the size of a checkpoint's tensors,
-    ``stored_bytes`` the size of its files after compression. Padding of files compresses to almost zero bytes and is
-    not counted, so it does not improve the ratio. ``save_codec_seconds`` and ``load_codec_seconds`` are the CPU time in
-    the codec for each save and load, on the rank with the most CPU time. ``content`` describes the compressed content.
+    Times are in seconds, sizes are bytes of all ranks.
+
+    - ``content``: a description of the compressed content.
+    - ``bytes``: the size of a checkpoint's tensors.
+    - ``stored_bytes``: the size of the files after compression, without padding, which compresses to almost zero bytes.
+    - ``save_codec_seconds``, ``load_codec_seconds``: the CPU time in the codec for each save and load, on the rank with
+      the most CPU time.
     """
 
     codec: str

@@ -1,11 +1,11 @@
-"""The table of engines, which write and read checkpoints. One row per engine, which names the engine's code. Pure.
+"""The table of engines, one row per engine. An engine is the code that writes and reads checkpoints. Pure.
 
-The choices of ``--ckpt-engine``, the planned memory, the modules that ranks import and the documentation are derived
-from these rows. Other packages add rows by the hook ``pytest_ckpt_engines``, or by an entry point in the group
+These rows define the choices of ``--ckpt-engine``, the planned memory, the modules that ranks import, and the
+documentation. Other packages add rows by the hook ``pytest_ckpt_engines``, or by an entry point in the group
 ``pytest_ckpt.engines`` (`pytest_ckpt.config.engines` reads both).
 
-Every pytest run of an environment imports this module, so it uses NamedTuples: their classes are created faster than
-dataclasses.
+Every pytest run of an environment imports this module. It uses NamedTuples because their classes are created faster
+than dataclasses.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ NOT_DIRECT = "not direct"
 
 
 class MemoryRule(NamedTuple):
-    """The memory of a rank, as the sum of three parts.
+    """The memory that an engine needs on a rank: the sum of three terms.
 
-    These are ``process_bytes`` for any model, the share ``state_share`` of the bytes of its saved tensors, and the
-    share ``file_share`` of the bytes of its largest file.
+    - ``process_bytes``: for any model.
+    - ``state_share``: multiplied by the bytes of the rank's saved tensors.
+    - ``file_share``: multiplied by the bytes of the rank's largest file.
     """
 
     process_bytes: int
@@ -43,26 +44,29 @@ class MemoryRule(NamedTuple):
     def state_bytes(self, shard_bytes: int, file_bytes: int = 0) -> int:
         """Return the bytes of memory that depend on the model.
 
-        ``shard_bytes`` are the tensors of the rank, ``file_bytes`` the bytes of its largest file.
+        ``shard_bytes`` is the size of the rank's tensors, ``file_bytes`` the size of its largest file.
         """
         return math.ceil(self.state_share * shard_bytes + self.file_share * file_bytes)
 
 
 class EngineSpec(NamedTuple):
-    """One engine. ``help`` describes it in a few words.
+    """One engine.
 
-    ``make`` is "module:function". Only the ranks import the module. They call the function with ``shard``, ``content``,
-    ``group``, ``activity`` and ``options`` by name, and it returns an `pytest_ckpt.ranks.engines.protocol.Engine`.
-    ``commits`` names the component that commits a save: the store or the engine's library. ``needs`` are the required
-    capabilities of a target. ``is_collective``: ranks save and load only together. ``package`` is the library that must
-    be installed (several are separated by commas), and ``extra`` is the extra of pytest-ckpt that installs the library.
-    ``stages``: the engine can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`); strategies
-    with background saves need this. ``has_process``: the engine's library has a process that saves the copy.
-    ``resizes`` is the "module:function" of a loader for a checkpoint that another number of ranks saved; empty if the
-    library has no such loader. ``replays``: the engine makes the calls of a recorded job, which the user names.
-    ``system_certificates``: the library verifies TLS only by the system's certificates. ``files`` are the files of a
-    checkpoint: the plan counts them, and the clean-up removes only these. ``owner`` is the plugin that supplies the
-    engine, with its version; empty for a built-in engine.
+    - ``make``: "module:function", imported only by the ranks. The function has the parameters ``shard``, ``content``,
+      ``group``, ``activity`` and ``options``, and returns a `pytest_ckpt.ranks.engines.protocol.Engine`.
+    - ``commits``: the component that commits a save: pytest-ckpt's store or the engine's library.
+    - ``needs``: capabilities that the target must have.
+    - ``is_collective``: ranks save and load only together.
+    - ``package``: the libraries that must be installed, separated by commas.
+    - ``extra``: the extra of pytest-ckpt that installs the libraries.
+    - ``stages``: the engine can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), as
+      background saves require.
+    - ``has_process``: the engine's library has a process that saves the copy.
+    - ``files``: the names of a checkpoint's files. The plan counts these files, and the clean-up removes only these.
+    - ``owner``: the plugin that supplies the engine, with its version; empty for a built-in engine.
+    - ``resizes``: "module:function" of a loader for a checkpoint that another number of ranks saved; empty without one.
+    - ``replays``: the engine repeats the calls of a recorded job, which the user names.
+    - ``system_certificates``: the library verifies TLS only by the system's certificates.
     """
 
     name: str
@@ -88,9 +92,9 @@ class EngineSpec(NamedTuple):
         return tuple(filter(None, self.package.split(",")))
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the fields that plan and report record, in plain types.
+        """Return the fields that plan and report contain, in plain types.
 
-        They are sufficient to judge a run without the engine.
+        They are sufficient to judge a run if the engine is not installed.
         """
         return {
             "name": self.name,
@@ -223,5 +227,5 @@ STREAM = "stream"
 
 
 def built_in(name: str) -> EngineSpec | None:
-    """Return the built-in engine of that name; None for an engine of another package."""
+    """Return the built-in engine of that name; None if there is no such engine."""
     return next((engine for engine in BUILT_IN if engine.name == name), None)

@@ -14,7 +14,10 @@ STREAM_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Streams:
-    """Parameters of the streams between hosts: a secret in hex, the duration, and the permitted listening ports."""
+    """Parameters of the TCP streams that measure the network between hosts.
+
+    ``token`` is a secret in hexadecimal digits, ``ports`` the range of permitted listening ports.
+    """
 
     token: str
     seconds: float = STREAM_SECONDS
@@ -23,11 +26,11 @@ class Streams:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostNetwork:
-    """The rates of one host's network, in bytes a second. A rate is None if it is unknown, for the reason
-    ``unavailable_reason``.
+    """The rates of one host's network, in bytes a second. If a rate is None, ``unavailable_reason`` is the reason.
 
-    ``basis`` is ``streams`` if the rates were measured by TCP streams between all pairs of hosts at the same time. It
-    is ``stated`` if the user gave the rates. ``over`` contains the addresses that the streams used.
+    - ``basis``: ``streams`` if TCP streams between all pairs of hosts at the same time measured the rates; ``stated``
+      if the user gave the rates.
+    - ``over``: the addresses that the streams used.
     """
 
     basis: Literal["streams", "stated"]
@@ -45,10 +48,12 @@ CONFTEST = "conftest "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
-    """A host of ranks. ``memory_available_bytes`` is limited by the host's memory and by the process's control group.
+    """A host of ranks.
 
-    ``client`` has facts of the host as a client of the target, as its kernel reports them: mount options, links, tuned
-    values. Unreadable facts are missing. ``network`` is the rate of its network, if it was measured or stated.
+    - ``memory_available_bytes``: limited by the host's memory and by the control group of the process.
+    - ``client``: facts of the host as a client of the target, from its kernel: mount options, links, tuned values.
+      Unreadable facts are missing.
+    - ``network``: the rates of its network, if they were measured or stated.
     """
 
     host: str
@@ -67,9 +72,7 @@ class HostFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginFacts:
-    """A plugin that takes part in a run, the hooks that the plugin implements, and the plugin's facts about the
-    environment.
-    """
+    """A plugin that takes part in a run, the hooks that it implements, and its facts about the environment."""
 
     name: Text
     version: str
@@ -78,16 +81,17 @@ class PluginFacts:
 
     @property
     def label(self) -> str:
-        """Name and version."""
+        """The name and version of the plugin."""
         return f"{self.name} {self.version}".rstrip()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """The environment of a run. ``second_client`` describes the second client; empty if there is none.
+    """The environment of a run.
 
-    ``versions`` are by package. ``recorders`` lists code in pytest's process that could have altered the records:
-    conftests, other plugins, variables.
+    - ``versions``: versions of software, by package.
+    - ``second_client``: a description of the second client; empty without one.
+    - ``recorders``: code in pytest's process that could have altered the records: conftests, other plugins, variables.
     """
 
     hosts: tuple[HostFacts, ...]

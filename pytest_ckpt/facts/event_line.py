@@ -1,7 +1,7 @@
-"""The line format of events, and the only event of checks.
+"""The line format of events, and the only event that checks send.
 
-The module is separate so that the process of a check imports only this event. A run starts a process for each check,
-and importing all events of ranks would take longer than the check itself.
+Each check runs in a new process. This module is separate so that the process need not import the events of ranks: their
+import would take longer than the check.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CALL = "call"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """A check is about to make this call on this path."""
+    """The event that a check is about to make this call on this path."""
 
     call: str
     path: str
@@ -30,10 +30,10 @@ def plain_of(kind: str, event: Any) -> dict[str, Any]:
 
 
 def line_of(kind: str, event: Any) -> str:
-    """Return an event of this kind as a line, including its line end."""
+    """Return an event of this kind as a line with its line end."""
     return MARK + json.dumps(plain_of(kind, event), separators=(",", ":")) + "\n"
 
 
 def line_of_call(call: str, path: str) -> str:
-    """Return the line for a call that a check is about to make."""
+    """Return the line of the event `Call`."""
     return line_of(CALL, Call(call=call, path=path))

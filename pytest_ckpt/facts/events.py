@@ -1,12 +1,11 @@
-"""Events: the reports of a run's processes to its controller. The set is closed, with one writer and one reader.
+"""Events: the messages by which a run's processes report to its controller.
 
-An event is a JSON object whose ``event`` names its kind. Every rank reports its activity (hello, beat, failed) over its
-connection; rank 0 also reports results. A check of behaviour reports the call that it is about to make. A process
-without a connection prints the event as a line: a mark, then the object. ``events.jsonl`` keeps the reports of rank 0,
-with the seconds since the launch began.
+An event is a JSON object whose field ``event`` names its kind (`KINDS`). Every rank reports its activity over its
+connection: hello, beat, failed. Rank 0 also reports results. A check of behaviour reports each call before it makes the
+call. A process without a connection prints the event as a line: a mark, then the object. ``events.jsonl`` stores the
+events of rank 0, with the seconds since the start of the launch.
 
-`SubjectEvents` collects the reports of rank 0 on one subject. A measurement is built from them, and later compared with
-them.
+`SubjectEvents` collects the events of rank 0 on one subject. A measurement is created from these events.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from pytest_ckpt.facts.subject import OperationRef, Pattern, StepKind, Subject
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hello:
-    """A rank has started. The event identifies its process."""
+    """A rank has started: its number, host and process id."""
 
     rank: int
     host: str
@@ -50,7 +49,7 @@ class Hello:
 class Beat:
     """The activity of a rank in one of its lanes (concurrent activities).
 
-    ``waiting``: the lane waits for other ranks, or for work. ``progress`` contains two counts: bytes that the lane
+    ``waiting``: the lane waits for other ranks or for work. ``progress`` has two counts: bytes that the lane
     transferred, and modules that the rank's process imported.
     """
 
@@ -65,7 +64,7 @@ class Beat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    """A rank cannot continue: its operation, phase and file at that time, and the error."""
+    """A rank cannot continue: its current operation, phase and file, and the error."""
 
     rank: int | None
     host: str
@@ -92,8 +91,9 @@ class Imported:
 class HostsSeen:
     """The hosts of a launch, before its first measurement.
 
-    If several hosts share the target, ``views`` is each host's view of it. ``tiers`` is each host's view of a local
-    tier, if the run needs one. ``lacks`` lists, by host, missing libraries of the run's engines.
+    - ``views``: each host's view of the target, if several hosts share the target.
+    - ``tiers``: each host's view of its local tier, if the run needs local tiers.
+    - ``lacks``: the libraries of the run's engines that are missing, by host.
     """
 
     hosts: tuple[HostFacts, ...]
@@ -104,14 +104,14 @@ class HostsSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementStarted:
-    """A measurement starts; the following events belong to its subject."""
+    """A measurement starts. The following events belong to its subject."""
 
     subject: Subject
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DepthChosen:
-    """The number of requests that each rank has in flight in this subject's measurement."""
+    """The number of requests that each rank keeps in flight while this subject is measured."""
 
     subject: Subject
     depth: RequestDepth
@@ -119,7 +119,7 @@ class DepthChosen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CeilingsMeasured:
-    """The maximum rates that each host can reach without storage, measured before the first save of this subject."""
+    """The rates of each host without storage, measured before the first save of this subject."""
 
     subject: Subject
     ceilings: tuple[ClientCeiling, ...]
@@ -134,7 +134,7 @@ class OperationStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationDone:
-    """All ranks have ended one of a subject's own operations."""
+    """All ranks have ended one of the subject's own saves or loads."""
 
     subject: Subject
     operation: Operation
@@ -142,11 +142,10 @@ class OperationDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepDone:
-    """All ranks have ended a step other than the subject's own saves and loads: its number within its kind, and its
-    time.
+    """All ranks have ended a step of an additional measurement, such as a pattern.
 
-    The event only shows the progress of a run and is not judged. The field is not called ``seconds``, because a line
-    has the time of its event under this name.
+    The event only shows the progress of a run. ``index`` is the number of the step within its kind. The field
+    ``step_seconds`` is not called ``seconds``, because ``seconds`` is the time of the event in a line.
     """
 
     subject: Subject
@@ -157,9 +156,9 @@ class StepDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsWaited:
-    """All hosts have looked for entries that another host created. The clock of an operation starts only afterwards.
+    """All hosts have looked for entries that another host created; only then does the clock of an operation start.
 
-    ``late`` lists the hosts that had to wait.
+    ``late`` has the hosts that had to wait.
     """
 
     subject: Subject
@@ -169,7 +168,7 @@ class HostsWaited:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityCounted:
-    """The calls that made the saves of a subject durable, over all saves."""
+    """The number of calls that made the saves of a subject durable, over all saves."""
 
     subject: Subject
     durability: Durability
@@ -177,7 +176,7 @@ class DurabilityCounted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IntegrityCompared:
-    """The comparison of read bytes with written bytes, over all loads of a subject so far."""
+    """The comparison of loaded bytes with saved bytes, over all loads of a subject so far."""
 
     subject: Subject
     integrity: Integrity
@@ -185,7 +184,7 @@ class IntegrityCompared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatternMeasured:
-    """The result ``found`` of a pattern. If it is None, ``not_run`` is the reason why the pattern was not measured."""
+    """The result of a pattern (``found``), or the reason why the pattern was not measured (``not_run``)."""
 
     subject: Subject
     name: Pattern
@@ -203,7 +202,7 @@ class CommandAsked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandEnded:
-    """The controller has run a user command, with this result."""
+    """The controller has run a user command. ``run`` is the result."""
 
     subject: Subject
     run: CommandRun
@@ -211,9 +210,9 @@ class CommandEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementDone:
-    """The measurement of a subject is complete in this launch. The event has the facts that are known only at the end.
+    """The measurement of a subject is complete in this launch. The fields are known only at this time.
 
-    ``stages`` are the seconds of rank 0 by activity.
+    ``stages`` has the seconds of rank 0, by activity.
     """
 
     subject: Subject
@@ -282,7 +281,7 @@ def event_to_plain(event: Event) -> dict[str, Any]:
 
 
 def event_from_plain(data: Any) -> Event:
-    """Return the event of a JSON object. Raises ValueError for an unknown event."""
+    """Return the event of a JSON object. Raises ValueError for an unknown or unreadable event."""
     if not isinstance(data, dict) or str(data.get("event")) not in KINDS:
         raise ValueError("it is not an event of a run")
     kind = KINDS[data["event"]]
@@ -296,14 +295,14 @@ def event_from_plain(data: Any) -> Event:
 
 
 def to_line(event: Event) -> str:
-    """Return the event as a line, including its line end."""
+    """Return the event as a line with its line end."""
     return line_of(_NAMES[type(event)], event)
 
 
 def from_line(line: str) -> tuple[str, Event | None]:
-    """Return (text before the event, event) of a line; (the line, None) if the line contains no complete event.
+    """Return (text before the event, event) of a line. If the line contains no complete event, return (the line, None).
 
-    Text before the event comes from a launcher or a child process that writes into the same line.
+    A launcher or a child process may write text into the same line as an event.
     """
     before, mark, text = line.partition(MARK)
     if not mark:
@@ -317,7 +316,7 @@ def from_line(line: str) -> tuple[str, Event | None]:
 
 @dataclass(kw_only=True, slots=True)
 class SubjectEvents:
-    """The events of a subject so far. ``end`` is the last event of its measurement; None until then."""
+    """The events on one subject so far. ``end`` is the last event of its measurement, None before that event."""
 
     subject: Subject
     operations: list[Operation] = field(default_factory=list)
@@ -331,7 +330,7 @@ class SubjectEvents:
     end: MeasurementDone | None = None
 
     def take(self, event: Event) -> None:
-        """Add an event. Kinds that are not part of a measurement are ignored."""
+        """Add an event. Events that are not part of a measurement are ignored."""
         if isinstance(event, OperationDone):
             self.operations.append(event.operation)
         elif isinstance(event, DepthChosen):
@@ -353,14 +352,14 @@ class SubjectEvents:
 
     @property
     def patterns(self) -> Patterns | None:
-        """The records of all reported patterns; None if no pattern was reported."""
+        """The results of all reported patterns; None if no pattern was reported."""
         if not self.found and not self.not_run:
             return None
         return Patterns(**self.found, not_run=self.not_run)  # type: ignore[arg-type]  # each under its own name
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The fields of a measurement that rank 0 reports, with their values."""
+        """The values of the fields of `Measurement` that rank 0 reports, by field name."""
         end = self.end
         return {
             "operations": tuple(self.operations),
@@ -384,7 +383,7 @@ class SubjectEvents:
 def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
     """Return {subject: its events} from the events of rank 0.
 
-    If a subject was measured repeatedly, only the events of its last measurement are returned.
+    If a subject was measured several times, the result has only the events of its last measurement.
     """
     subjects: dict[Subject, SubjectEvents] = {}
     now: SubjectEvents | None = None

@@ -1,4 +1,4 @@
-"""The cause of the early end of a measurement or check, and a sentence about it for a storage engineer. Pure."""
+"""The cause of the early end of a measurement or check, and sentences that describe it to a storage engineer. Pure."""
 
 from __future__ import annotations
 
@@ -50,12 +50,14 @@ Phase = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Why a measurement ended early: the kind of failure, and its rank, host, operation, phase and file.
+    """Why a measurement ended early, and the rank, host, operation, phase and file at that time.
 
-    ``operation`` is None if ranks were between operations. ``lane`` names one of several concurrent activities of a
-    rank; empty for the operation itself. ``stack`` is the kernel's view of the rank's tasks. Values of ``kind`` include
-    ``too slow`` (the operation made progress, but would have taken many times its limit), ``hook`` (a plugin's hook
-    failed; ``message`` names it) and ``replaced`` (the run's directory on the target was replaced by another one).
+    - ``kind``: among others ``too slow`` (the operation made progress, but would have taken many times its limit),
+      ``hook`` (a plugin's hook failed; ``message`` names the hook) and ``replaced`` (another directory had replaced the
+      run's directory on the target).
+    - ``operation``: None if the ranks were between operations.
+    - ``lane``: one of several concurrent activities of a rank; empty for the operation itself.
+    - ``stack``: the kernel's view of the rank's tasks.
     """
 
     kind: FailureKind
@@ -72,7 +74,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockedCall:
-    """A call on ``path`` that a check made and that did not return within the deadline.
+    """A call of a check that did not return within the deadline.
 
     ``stack`` is the kernel stack of the check's process.
     """
@@ -95,7 +97,7 @@ _VERBS: Mapping[FailureKind, str] = {
 
 
 def describe_failure(failure: Failure) -> str:
-    """Return one sentence: the rank that failed, its host, the operation, and the error."""
+    """Return a sentence with the failed rank, its host, the operation, and the error."""
     if failure.kind == "hook":
         return f"{failure.message.rstrip('.')}."
     who = "" if failure.rank is None else f"Rank {failure.rank}"
@@ -111,12 +113,12 @@ def describe_failure(failure: Failure) -> str:
 
 
 def describe_blocked(call: BlockedCall) -> str:
-    """Return one sentence: the call that did not return, its host and path, and how long there was no progress."""
+    """Return a sentence with the call that did not return, its path and host, and the time without progress."""
     return f"The call {call.call} of {call.path} on {call.host} did not return within the deadline: {call.message}."
 
 
 def describe_fault(fault: Fault) -> str:
-    """Return one line on a fault in the data: its kind, its place, the number of bytes, and its detail."""
+    """Return a line on a fault in loaded data: its kind and location, the number of bytes, and its detail."""
     tensor = f", tensor {fault.tensor}, offset {format_count(fault.offset)}" if fault.tensor else ""
     return (
         f"{fault.kind}: checkpoint {fault.checkpoint}, rank {fault.rank} on {fault.host}, {fault.file}{tensor}, "

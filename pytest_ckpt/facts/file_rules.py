@@ -1,6 +1,7 @@
-"""Rules for the names of a checkpoint's files: by an engine's library, or as in a recorded job. Pure.
+"""Rules for the names of a checkpoint's files: the names that an engine's library or a recorded job uses. Pure.
 
-Every pytest run of an environment imports this module, so it uses NamedTuples, like `pytest_ckpt.facts.engines`.
+Every pytest run of an environment imports this module. It uses NamedTuples because their classes are created faster
+than dataclasses.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ AS_SOON, AS_RECORDED = PACES = ("asap", "recorded")
 
 
 class JobPattern(NamedTuple):
-    """The pattern of a recorded job that an engine replays: the name of its file, its digest, and its text
-    (`facts.pattern`).
+    """The pattern of a recorded job that an engine replays: the name of its file, its SHA-256, and its text.
 
-    It is part of a `FileRule`, and therefore of plan, task and report. ``pace``: whether the calls of the replay follow
-    each other immediately, or after the recorded pauses.
+    `facts.pattern` defines the text. Plan, task and report contain the pattern as a part of a `FileRule`. ``pace``: a
+    call of the replay follows immediately (``asap``) or after the recorded pause (``recorded``).
     """
 
     file: str
@@ -24,31 +24,33 @@ class JobPattern(NamedTuple):
     pace: str = AS_SOON
 
     def to_plain(self) -> dict[str, str]:
-        """Return the pattern in plain types. The pace is left out if it is the default, so that the result equals the
-        plans of versions without this field.
+        """Return the pattern in plain types.
+
+        The default pace is left out, so that the result equals the plans of versions without paces.
         """
         plain = self._asdict()
         return plain if self.pace != AS_SOON else {name: plain[name] for name in ("file", "sha256", "text")}
 
 
 class FileRule(NamedTuple):
-    """The names of a checkpoint's files if the engine's library chooses them.
+    """The names of a checkpoint's files, if the engine's library chooses them.
 
-    If ``of_rank`` is empty, the layout defines the names. ``of_rank`` is the name of the only file of each rank;
-    ``{rank}`` is replaced by the rank's number, ``{shard}`` by the rank's number plus 1 in five digits. Rank 0 also
-    writes the ``shared`` files, which every rank reads. The ``passing`` files exist only during a save.
+    If ``of_rank`` is empty, the layout defines the names. Otherwise:
 
-    If ``maximum_bytes`` is set, a rank has several files. At scale 1.0 each file contains consecutive tensors up to
-    this limit, and the first tensor of the optimizer begins a new file (`pytest_ckpt.sizing.files`). In their names,
-    ``{number}`` is the number of the file and ``{count}`` the number of files, each in five digits. If a rank has
-    several ``writers``, each writer has its own file of about the same size, and ``{writer}`` is the writer's number,
-    from 0. If there is a ``pattern``, the files are the files of the recorded job.
-
-    ``consolidated`` names the files that rank 0 creates from the files of all ranks, in the same save. They contain
-    complete tensors. There are as many of them as the rank with the most files has. A load reads these files.
-
-    ``commit`` is the shared file by which the library commits a checkpoint itself: the checkpoint is complete when this
-    file exists.
+    - ``of_rank``: the name of a rank's file. ``{rank}`` is replaced by the rank's number, ``{shard}`` by the rank's
+      number plus 1 in five digits.
+    - ``shared``: files that rank 0 writes and every rank reads.
+    - ``passing``: files that exist only during a save.
+    - ``maximum_bytes``: if set, a rank has several files. At scale 1.0 each file contains consecutive tensors up to
+      this size. The first tensor of the optimizer begins a new file (`pytest_ckpt.sizing.files`). In names,
+      ``{number}`` is the number of the file and ``{count}`` the number of files, each in five digits.
+    - ``writers``: the number of files of about the same size that a rank writes. In names, ``{writer}`` is the number
+      of the file, from 0.
+    - ``pattern``: if set, the files are the files of the recorded job.
+    - ``consolidated``: the names of files of complete tensors, which rank 0 creates from the files of all ranks in the
+      same save. Loads read these files. Their number is the largest number of files of a rank.
+    - ``commit``: the shared file by which the library itself commits a checkpoint. The checkpoint is complete if this
+      file exists.
     """
 
     of_rank: str = ""
@@ -63,8 +65,7 @@ class FileRule(NamedTuple):
     def to_plain(self) -> dict[str, Any]:
         """Return the rule in plain types.
 
-        Fields that older versions lack are left out if they have their default, so that the result equals the plans of
-        these versions.
+        Defaults of fields that older versions lack are left out, so that the result equals the plans of these versions.
         """
         plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
         if self.pattern:

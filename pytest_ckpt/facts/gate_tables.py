@@ -1,4 +1,7 @@
-"""The built-in gate tables, and the kind of storage of each. Their rows are in `templates/gates`."""
+"""The built-in gate tables, and the kind of storage of each table. Their rows are in `templates/gates`.
+
+A gate table lists the requirements for a certificate, and their limits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load of the ranks' hosts during a measurement, and the limits above which a host is busy with other work."""
+"""The CPU load of the ranks' hosts during a measurement, and the limits above which a host is busy with other work."""
 
 from __future__ import annotations
 
@@ -33,11 +33,14 @@ itself.
 class HostLoad:
     """The use of one host's processors for ``seconds``, as shares of the time of all its ``cores``.
 
-    ``span`` is `OWN_OPERATIONS`, `DATA_PAIRS` or the name of a pattern. ``of`` is the part of the span with the highest
-    load: one operation, or the whole span. ``others_share`` is the share of the kernel and of processes other than the
-    ranks and their children; it includes a storage client in user space. ``steal_share`` went to other virtual
-    machines, ``idle_share`` includes waits for storage. ``load_average`` is the highest one-minute load average of the
-    span. It is not compared with a bound, because it also counts processes that wait for storage.
+    - ``span``: the part of the measurement: `OWN_OPERATIONS`, `DATA_PAIRS` or the name of a pattern.
+    - ``of``: the time within the span with the highest load: one operation, or the whole span.
+    - ``idle_share``: includes waits for storage.
+    - ``others_share``: the kernel and all processes except the ranks and their children. A storage client in user space
+      is included.
+    - ``steal_share``: time that a hypervisor gave to other virtual machines.
+    - ``load_average``: the highest one-minute load average of the span. It is only reported, because it also counts
+      processes that wait for storage.
     """
 
     host: str
@@ -58,5 +61,5 @@ class HostLoad:
 
     @property
     def taken_share(self) -> float:
-        """The share of the processors' time that was not available to the ranks."""
+        """The share of the processors' time that the kernel, other processes and other virtual machines used."""
         return self.others_share + self.steal_share

@@ -1,4 +1,4 @@
-"""The results of the suite metadata: calls on the names of many empty files, by all ranks."""
+"""The results of the suite metadata, in which all ranks make calls on the names of many empty files."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ A created name is not found by stat, is not listed, or is listed twice; or a rem
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamesStep:
-    """One kind of call by all ranks at the same time; each rank makes its calls in sequence, on its share of the names.
+    """One kind of call by all ranks at the same time. Each rank makes the calls for its share of the names in sequence.
 
-    ``count`` is the number of names over all ranks. ``seconds`` is the time of the slowest rank.
+    ``count`` is the number of names of all ranks. ``seconds`` is the time of the slowest rank.
     """
 
     call: NameCall
@@ -39,7 +39,7 @@ class NamesStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NameFault:
-    """A fault that one rank found with ``count`` names; ``name`` is the path of the first one."""
+    """A fault that one rank found with ``count`` names. ``name`` is the path of the first of these names."""
 
     kind: NameFaultKind
     rank: Count
@@ -50,17 +50,21 @@ class NameFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metadata:
-    """The results of the suite metadata: ``files`` empty files in ``directories`` were created, looked up, listed and
-    removed.
+    """The results of the suite metadata on ``files`` empty files in ``directories``.
 
-    ``by_other_hosts``: every rank looked up and listed names that another host had created; False: at least one host
-    looked up its own names. ``names_dropped``: before each step, the kernels dropped their cached names and attributes;
-    False: at least one kernel did not; None: it was not tried. ``late`` is the number of names that another host saw
-    only in a later look, within the time that STALE allows.
+    The ranks created, looked up, listed and removed the files:
 
-    After these steps, one rank removed directories that all ranks had filled with ``checkpoint_files`` files each
-    (list, unlink, rmdir). ``removal_seconds`` are the seconds for each directory. ``failure`` is the first call that
-    failed; the steps after it are missing.
+    - ``by_other_hosts``: True if every rank looked up and listed names that another host had created.
+    - ``names_dropped``: True if all kernels dropped their cached names and attributes before each step; None if this
+      was not tried.
+    - ``late``: the number of names that another host saw only in a later look, within the time that STALE allows.
+
+    Then one rank removed directories that all ranks had filled (list, unlink, rmdir):
+
+    - ``checkpoint_files``: the number of files in each directory.
+    - ``removal_seconds``: the time of each removal.
+
+    ``failure`` is the first call that failed. The steps after this call are missing.
     """
 
     files: CountFromOne

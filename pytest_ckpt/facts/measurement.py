@@ -1,4 +1,7 @@
-"""Measurements of one checkpoint layout: operations, and the results of restore patterns and of concurrent work."""
+"""Measurements of one checkpoint layout: saves and loads, and the results of patterns.
+
+A pattern is an additional measurement, such as loads by other ranks than the writers, or saves during other work.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +32,33 @@ Basis = Literal["all ranks", "inferred from rank 0", "rank 0 only"]
 class Operation:
     """One save or load of one checkpoint by all ranks.
 
-    ``seconds`` is the judged time. It ends when the slowest rank is done and, for a save, the checkpoint is committed.
-    ``rank_seconds`` are the times of the ranks in rank order, without the commit. ``phases`` are the seconds of the
-    slowest rank: open, write or read, fsync, close, directory; then coordination (until rank 0 knows that all ranks are
-    done) and commit, which rank 0 performs. ``checkpoint`` is the number of the checkpoint. For a load,
-    ``resident_bytes`` of the ``mapped_bytes`` to be read were in the page cache when the clock started. ``basis`` is
-    the source of ``seconds``. Results of other tools may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be
-    None. If ``at_least_seconds`` is set, ``seconds`` is only an upper bound.
+    - ``seconds``: the judged time, until the slowest rank is done and, for a save, the checkpoint is committed.
+    - ``rank_seconds``: the times of the ranks without the commit, in rank order.
+    - ``phases``: the seconds of the slowest rank in open, write or read, fsync, close and directory. A save has two
+      more phases: coordination (until rank 0 knows that all ranks are done), and rank 0's commit.
+    - ``checkpoint``: the number of the checkpoint.
+    - ``mapped_bytes``: the bytes to read in a load. ``resident_bytes`` of them were in the page cache when the clock
+      started.
+    - ``basis``: the source of ``seconds``.
+    - ``at_least_seconds``: if set, a lower bound of the time; ``seconds`` is then only an upper bound.
+    - ``slowest_rank``, ``rank0_seconds``: None if the results of another tool lack ranks.
 
-    A save has three more times, from the barrier until the last rank reached a point. ``returned_seconds``: the job
-    could continue; ``staged_seconds``: it could change its state; ``stored_seconds``: all bytes were durable.
-    ``copying_seconds`` is the time of copying the state in the client's memory; without the copy, the first two points
-    would be this much earlier. None: not measured.
+    A save has three more times, each from the barrier until the last rank reached the point; None: not measured.
 
-    ``stalled_seconds`` is the time in which the reads of a load waited for the client to compare received data. Without
-    these waits, the load would have ended earlier by at most this time. None: not measured. ``starved_seconds`` is the
-    time in which ranks waited for a CPU, as far as it contributes to the slowest rank's time. The longest wait of one
-    thread of a rank counts, even if the storage was busy for another thread. None: the kernel does not count it, or
-    other work ran in the same ranks.
+    - ``returned_seconds``: the job could continue.
+    - ``staged_seconds``: the job could change its state.
+    - ``stored_seconds``: all bytes were durable.
+
+    ``copying_seconds`` is the time for copying the state in the client's memory. Without the copy, the job could
+    continue and change its state this much earlier.
+
+    The client itself may delay an operation; None: not measured.
+
+    - ``stalled_seconds``: the time in which reads of a load waited until the client had compared received data. Without
+      these waits, the load would end earlier by at most this time.
+    - ``starved_seconds``: the longest wait of one thread for a CPU, as far as it lengthens the slowest rank's time. The
+      storage may have been busy for another thread during the wait. None if the kernel does not count waits, or if
+      other work ran in the same ranks.
     """
 
     kind: OperationKind
@@ -76,7 +88,7 @@ class Operation:
 
     @property
     def least_seconds(self) -> float:
-        """The time that the operation took at least: ``seconds``, or the lower bound if only bounds are known."""
+        """The minimum time of the operation: ``at_least_seconds`` if set, else ``seconds``."""
         return self.seconds if self.at_least_seconds is None else self.at_least_seconds
 
 
@@ -84,8 +96,9 @@ class Operation:
 class Retention:
     """The cost of deletes, in seconds, if only the newest ``kept`` checkpoints are retained.
 
-    The deletes themselves ran between saves, without concurrent work. ``save_seconds`` is the median of the saves;
-    ``save_while_deleting_seconds`` is the time of one more save, with a concurrent delete.
+    - ``delete_seconds``: each delete, between saves and without concurrent work.
+    - ``save_seconds``: the median of the saves.
+    - ``save_while_deleting_seconds``: one more save, with a concurrent delete.
     """
 
     kept: Count
@@ -96,9 +109,9 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataEffect:
-    """The times in seconds of saves and loads, alternately with unique and with constant data.
+    """The seconds of saves and loads, in turn with unique data and with constant data.
 
-    ``fault_count`` is the number of faults in the loaded data.
+    Storage may deduplicate or compress constant data. ``fault_count`` is the number of faults in the loaded data.
     """
 
     unique_save_seconds: tuple[NotNegative, ...]
@@ -112,9 +125,10 @@ class DataEffect:
 class RestartReads:
     """The bytes that a cluster reads when it restarts, at full size.
 
-    The load of the first copy of the model reads ``first_copy_bytes``, the load of each further copy ``copy_bytes``. A
-    copy is on ``accelerators_per_copy`` accelerators. ``copies`` is the number of complete copies that were read
-    concurrently in the run. 0: the ranks have only one copy, and each rank simulated a part of another copy.
+    - ``first_copy_bytes``, ``copy_bytes``: for the first copy of the model, and for each further copy.
+    - ``accelerators_per_copy``: the number of accelerators that share a copy.
+    - ``copies``: the number of complete copies that the run read concurrently; 0 if its ranks have only one copy. Then
+      each rank simulated the first rank of another copy.
     """
 
     copies: Count
@@ -127,16 +141,17 @@ class RestartReads:
         return max(1, accelerators // self.accelerators_per_copy)
 
     def bytes_of(self, copies: int) -> int:
-        """Return the bytes that a restart reads, for this number of copies."""
+        """Return the bytes that a restart reads for this number of copies."""
         return self.first_copy_bytes + (copies - 1) * self.copy_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadPattern:
-    """Loads in which ranks read files that other ranks wrote, in addition to the subject's own loads.
+    """The result of a pattern in which ranks load files that other ranks saved.
 
-    ``reads`` describes which files each rank reads, ``rank_bytes`` is the number of bytes that each rank reads (0: the
-    rank only waits). For a storm, ``restart`` describes the reads of a cluster restart; None for the other patterns.
+    - ``reads``: a description of the files that each rank reads.
+    - ``rank_bytes``: the bytes that each rank reads; 0 if the rank only waits.
+    - ``restart``: for the pattern storm, the reads of a cluster restart; None for other patterns.
     """
 
     reads: str
@@ -148,11 +163,13 @@ class LoadPattern:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resized:
-    """Loads of a checkpoint of ``saved_by`` ranks by another number of ranks, each number in a separate launch.
+    """Loads of a checkpoint of ``saved_by`` ranks by another number of ranks, each in a separate launch.
 
-    The library of the engine loads and reshards: ``halved`` by half as many ranks, ``doubled`` by twice as many.
-    ``not_run`` maps one of these names to the reason why its ranks could not be started. ``failure`` is how the ranks
-    ended if they did not complete.
+    The engine's library loads and reshards the checkpoint.
+
+    - ``halved``, ``doubled``: the loads by half as many and by twice as many ranks.
+    - ``not_run``: {``halved`` or ``doubled``: the reason why its ranks could not be started}.
+    - ``failure``: how the ranks ended, if they did not complete.
     """
 
     saved_by: CountFromOne
@@ -163,23 +180,25 @@ class Resized:
 
     @property
     def loads(self) -> dict[str, LoadPattern]:
-        """The measured loads, by ``halved`` and ``doubled``."""
+        """The measured loads by name: ``halved``, ``doubled``."""
         return {name: found for name, found in (("halved", self.halved), ("doubled", self.doubled)) if found}
 
     @property
     def is_over(self) -> bool:
-        """Whether no launch of this pattern is left: the ranks failed, or both numbers of ranks were measured or not
-        run.
+        """Whether no launch of this pattern remains.
+
+        The ranks failed, or each of ``halved`` and ``doubled`` has a load or a reason.
         """
         return self.failure is not None or {"halved", "doubled"} == {*self.loads, *self.not_run}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavePace:
-    """The pace of saves that share the storage with other work.
+    """The pace of slowed-down saves, which share the storage with other work.
 
-    Each rank spreads its bytes over ``seconds``, which is the time of an undisturbed save. Each of these saves writes
-    ``bytes`` of tensors over all ranks; ``full_bytes`` is the size of a checkpoint at scale 1.0.
+    - ``seconds``: the time over which each rank spreads its bytes: the time of an undisturbed save.
+    - ``bytes``: the tensors of one slowed-down save, over all ranks.
+    - ``full_bytes``: the size of a checkpoint at scale 1.0.
     """
 
     seconds: Positive
@@ -188,18 +207,20 @@ class SavePace:
 
     @property
     def share(self) -> float:
-        """The bytes of one of these saves, as a share of the full size."""
+        """The bytes of a slowed-down save, as a share of the full size."""
         return self.bytes / self.full_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoisyNeighbour:
-    """Saves of two jobs with half of the ranks each, slowed down to a `SavePace`.
+    """Saves of two jobs, each on half of the ranks and slowed down to ``pace``.
 
-    The measured saves of the two jobs take turns. During a measured save, the other job saves too. ``bytes`` and
-    ``neighbour_bytes`` are the bytes of one save of the first and of the second job. ``save_seconds`` and
-    ``neighbour_save_seconds`` are the seconds of their measured saves. ``concurrent_bytes`` is the total that the other
-    job wrote during these saves. ``pace`` is None in runs of earlier versions, which did not slow down the saves.
+    One job's save is measured while the other job saves; the jobs take turns.
+
+    - ``bytes``, ``neighbour_bytes``: one save of the first and of the second job.
+    - ``save_seconds``, ``neighbour_save_seconds``: the measured saves of the first and of the second job.
+    - ``concurrent_bytes``: the total that jobs wrote during measured saves of the other job.
+    - ``pace``: None in runs of earlier versions, which did not slow down saves.
     """
 
     ranks: Count
@@ -214,17 +235,20 @@ class NoisyNeighbour:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixedLoad:
-    """Saves that are slowed down to a `SavePace`, while a data loader reads samples on every host.
+    """Saves that are slowed down to ``pace``, while a data loader reads samples on every host.
 
-    The reads are measured in turns, alternately without and with saves. ``undisturbed_p99_seconds`` and
-    ``contended_p99_seconds``: the 99th percentile of the read times in seconds, for each turn; ``undisturbed_reads``
-    and ``contended_reads``: the number of reads in each turn; ``save_seconds``: the times of all saves during the
-    reads. ``reads`` describes the reads. Each host reads ``loader_bytes_per_second``.
+    Turns without saves ("undisturbed") alternate with turns during saves ("contended"). Each list has one value per
+    turn, except ``save_seconds``.
 
-    ``empty_queue_seconds`` is the time in which training waited for a sample on the slowest host, for each turn with
-    saves; ``undisturbed_empty_queue_seconds`` the same for each turn without saves. ``client_busy`` is the largest
-    share of a turn in which a reading process used a CPU or waited for a CPU. ``pace`` is None in runs of earlier
-    versions, which did not slow down the saves.
+    - ``reads``: a description of the reads.
+    - ``undisturbed_p99_seconds``, ``contended_p99_seconds``: the 99th percentile of the read times.
+    - ``undisturbed_reads``, ``contended_reads``: the number of reads.
+    - ``save_seconds``: each save during the reads.
+    - ``loader_bytes_per_second``: the read rate of each host.
+    - ``undisturbed_empty_queue_seconds``, ``empty_queue_seconds``: the time in which training waited for a sample on
+      the slowest host, without and with saves.
+    - ``client_busy``: the largest share of a turn in which a reading process used a CPU or waited for a CPU.
+    - ``pace``: None in runs of earlier versions, which did not slow down saves.
     """
 
     reads: str
@@ -242,10 +266,11 @@ class MixedLoad:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endurance:
-    """A series of consecutive saves: the start and the seconds of each. The newest ``kept`` checkpoints are retained.
+    """A long series of saves, of which the newest ``kept`` checkpoints are retained.
 
-    The saves continued for ``seconds``. ``requested_seconds`` is the requested duration; 0 if the saves only had to
-    become steady.
+    - ``requested_seconds``: the requested duration; 0 if the series only had to become steady.
+    - ``seconds``: the actual duration.
+    - ``start_seconds``, ``save_seconds``: the start and the duration of each save.
     """
 
     requested_seconds: NotNegative
@@ -259,8 +284,9 @@ class Endurance:
 class FillLevel:
     """The seconds of saves at one fill level of a volume.
 
-    ``requested`` and ``used`` are shares of the volume; 0: the original level. ``ballast_bytes`` were written to reach
-    the level.
+    - ``requested``: the requested level, as a share of the volume; 0 for the original level.
+    - ``used``: the actual level, as a share of the volume.
+    - ``ballast_bytes``: the bytes that were written to reach the level.
     """
 
     requested: Share
@@ -271,7 +297,7 @@ class FillLevel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearFull:
-    """Saves on a volume at its original level, and at increasing fill levels."""
+    """Saves on a volume at its original fill level, and at increasing fill levels."""
 
     capacity_bytes: Count
     levels: tuple[FillLevel, ...]
@@ -282,13 +308,16 @@ ClientUnit = Literal["hosts", "ranks"]
 
 
 def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
-    """Return (count of clients, their unit): the hosts that took part if there are several, else the ranks."""
+    """Return (number of clients, unit of a client): hosts if there are several, else ranks."""
     return (hosts, "hosts") if hosts > 1 else (ranks, "ranks")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaledOperation:
-    """A save or load by some of the clients: the time until the slowest rank was done and, for a save, the commit."""
+    """A save or load by some of the clients, until the slowest rank is done and, for a save, the commit.
+
+    Before a load, ``resident_bytes`` of its ``mapped_bytes`` were in page caches; None if unknown.
+    """
 
     seconds: NotNegative
     resident_bytes: Count | None = None
@@ -297,8 +326,9 @@ class ScaledOperation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCount:
-    """Repeated saves and loads by ``clients`` concurrent clients. They have ``ranks`` ranks in total; each operation
-    moves ``bytes``.
+    """Repeated saves and loads by ``clients`` clients at the same time, which have ``ranks`` ranks in total.
+
+    One save or load transfers ``bytes``.
     """
 
     clients: CountFromOne
@@ -310,7 +340,7 @@ class ClientCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """Saves and loads by different counts of clients. Each round runs all counts, so drift affects them equally."""
+    """Saves and loads by growing counts of clients. Each round uses all counts, so drift affects all counts equally."""
 
     unit: ClientUnit
     counts: Annotated[tuple[ClientCount, ...], Bounds(min_length=2)]
@@ -326,13 +356,13 @@ Both use the page cache, as serving engines do.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightsLoad:
-    """One load of the weights by all replicas concurrently. It ends when the slowest reader has its part of the
-    weights.
+    """One load of the weights by all replicas at the same time, until the slowest reader has its share of the weights.
 
-    ``is_warm``: the load directly followed a load of the same bytes by the same readers. Before the load,
-    ``resident_bytes`` of ``mapped_bytes`` were in the page caches of readers; None if unknown. ``stalled_seconds`` is
-    the time in which reads waited for the client to compare received data. Without these waits, the load would have
-    ended earlier by at most this time.
+    - ``is_warm``: the same readers loaded the same bytes immediately before.
+    - ``resident_bytes``, ``mapped_bytes``: before the load, how many of the bytes to read were in page caches; None if
+      unknown.
+    - ``stalled_seconds``: the time in which reads waited until the client had compared received data. Without these
+      waits, the load would end earlier by at most this time.
     """
 
     io_mode: IoMode
@@ -347,10 +377,9 @@ class WeightsLoad:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Serving:
-    """Loads of ``bytes`` of weights (``full_bytes`` at full size) in ``files`` files.
+    """Loads of ``bytes`` of weights in ``files`` files; at full size, the weights have ``full_bytes``.
 
-    Each of ``replicas`` replicas reads all files with ``readers`` ranks; each of these ranks reads a part of every
-    file.
+    Each of ``replicas`` replicas reads all files with ``readers`` ranks. Each reader reads a share of every file.
     """
 
     bytes: Count
@@ -363,10 +392,10 @@ class Serving:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consolidation:
-    """One client reads ``bytes`` of weights that other clients wrote (``full_bytes`` at full size), and writes them
-    again.
+    """One client reads ``bytes`` of weights that other clients wrote, and writes them again.
 
-    ``seconds``: from the first read until the copy was committed. ``integrity`` describes the copy.
+    ``full_bytes`` is the size at full size. ``seconds`` is the time from the first read to the commit of the copy.
+    ``integrity`` is the comparison of the copy.
     """
 
     bytes: Count
@@ -377,21 +406,32 @@ class Consolidation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patterns:
-    """The results of patterns: loads and saves during other work, or by ranks other than the writers.
+    """The results of patterns: loads and saves in addition to the subject's own, each None if not measured.
 
-    ``storm``: all replicas read the same files concurrently. ``shifted``: each rank reads another rank's files.
-    ``joined``: half as many readers as writers. ``split``: two readers for each file. ``resized``: the engine's library
-    loads with half and with twice as many ranks. ``neighbour``: a second job saves concurrently. ``mixed``: samples are
-    read concurrently. ``endurance``: saves for a long time. ``near_full``: saves on a volume that is almost full.
-    ``failover``: a fault is injected during saves and loads. ``upgrade``: the storage is changed while it serves.
-    ``snapshots``: a snapshot is taken during a save. ``training``: steps run during the subject's own saves.
-    ``crashes``: the processes of background saves are killed. ``chains``: checkpoints that are older than a chain of
-    deltas are deleted. ``tiers``: saves to a local tier with and without a concurrent drain, and restores from a
-    complete and from an incomplete tier. ``preempt``: saves that jobs begin after a preemption notice. ``serving``:
-    replicas load only the weights. ``consolidation``: one client rewrites the weights. ``compression``: saves through a
-    codec and plain saves, alternately. ``scaling``: growing counts of clients save and load. ``metadata``: many empty
-    files are created, looked up, listed and removed. ``not_run`` maps one of these names to the reason why it was not
-    measured.
+    - ``storm``: all replicas read the same files at the same time.
+    - ``shifted``: each rank reads another rank's files.
+    - ``joined``: half as many readers as writers.
+    - ``split``: two readers for each file.
+    - ``resized``: the engine's library loads with half and with twice as many ranks.
+    - ``neighbour``: a second job saves at the same time.
+    - ``mixed``: saves while a data loader reads samples.
+    - ``endurance``: saves for a long time.
+    - ``near_full``: saves on a volume that is almost full.
+    - ``failover``: saves and loads with injected faults.
+    - ``upgrade``: saves and loads while the storage is changed.
+    - ``snapshots``: saves during which a snapshot is taken.
+    - ``training``: simulated training steps during the subject's own saves.
+    - ``crashes``: background saves whose processes are killed.
+    - ``chains``: deletes of checkpoints that are older than a chain of deltas.
+    - ``tiers``: saves to a local tier with and without a drain, and restores from a complete and an incomplete tier.
+    - ``preempt``: saves after a preemption notice.
+    - ``serving``: replicas load only the weights.
+    - ``consolidation``: one client rewrites the weights.
+    - ``compression``: saves and loads with and without a codec.
+    - ``scaling``: saves and loads by growing counts of clients.
+    - ``metadata``: calls on the names of many empty files.
+
+    ``not_run`` has the reasons why patterns were not measured, by name.
     """
 
     storm: LoadPattern | None = None
@@ -419,7 +459,10 @@ class Patterns:
     not_run: dict[str, str] = field(default_factory=dict)
 
     def found(self, name: Pattern) -> Any:
-        """Return the record of one pattern; None if it was not measured. Raises AttributeError for another name."""
+        """Return the result of the pattern ``name``; None if not measured.
+
+        Raises AttributeError for an unknown pattern.
+        """
         return getattr(self, name)
 
 
@@ -429,7 +472,7 @@ PATTERN_NAMES = tuple(field.name for field in fields(Patterns) if field.name != 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFacts:
-    """The process of one rank. ``peak_memory_bytes`` is its largest resident set."""
+    """The process of one rank. ``peak_memory_bytes`` is its largest resident set size."""
 
     rank: Count
     host: str
@@ -439,17 +482,21 @@ class RankFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """All facts about one checkpoint layout on the target: the input of every requirement.
+    """All facts about one checkpoint layout on the target: the input of requirements on saves and loads.
 
-    ``bytes`` is the size of a checkpoint as it was written, ``full_bytes`` its size at scale 1.0. ``stages`` are the
-    seconds of the whole measurement by activity. ``failure`` is None if every step was completed. ``save_bytes`` and
-    ``load_bytes`` are the bytes of each save and each restore, by the number of the checkpoint; empty if each save and
-    restore moves one complete checkpoint. ``drains`` defines which saves are drained from a local tier to the target.
-    ``host_waits``: the waits of hosts before clocks started; None on a single host. ``requests`` are the network
-    requests of the subject's own saves and loads. ``client_proofs`` shows whether the ranks' fsync and clocks can be
-    trusted. ``host_loads`` shows, for each host and span, the load of the host when it was highest; empty if the kernel
-    does not count it. ``depth`` is the number of requests in flight of engine ``stream``; None for other engines.
-    ``client_ceilings`` are the maximum rates of each host without storage; empty if they were not measured.
+    - ``bytes``, ``full_bytes``: the size of a checkpoint as written, and at scale 1.0.
+    - ``operations``: the subject's own saves and loads.
+    - ``stages``: the seconds of the whole measurement, by activity.
+    - ``failure``: why the measurement ended early; None if it completed.
+    - ``save_bytes``, ``load_bytes``: the bytes of each save and each restore, by the number of the checkpoint. Empty if
+      every save and restore transfers one complete checkpoint.
+    - ``drains``: how many saves are drained from a local tier to the target.
+    - ``host_waits``: waits of hosts for each other's files before clocks started; None on a single host.
+    - ``requests``: requests to an object store in the own saves and loads.
+    - ``client_proofs``: evidence on the ranks' fsync and clocks.
+    - ``host_loads``: the highest load of each host in each span; empty if the kernel does not count it.
+    - ``depth``: requests in flight with the engine ``stream``; None for other engines.
+    - ``client_ceilings``: the maximum rates of each host without storage; empty if not measured.
     """
 
     subject: Subject
@@ -489,27 +536,27 @@ class Measurement:
 
     @property
     def share(self) -> float:
-        """The size that was written, as a share of the full size."""
+        """The written size as a share of the full size."""
         return self.bytes / self.full_bytes
 
     def bytes_of(self, operation: Operation) -> int:
-        """Return the bytes of tensors that a complete operation moves."""
+        """Return the bytes of tensors that a save or load transfers."""
         each = self.save_bytes if operation.kind == "save" else self.load_bytes
         return each[operation.checkpoint - 1] if each else self.bytes
 
     def whole(self, kind: OperationKind) -> tuple[Operation, ...]:
-        """Return the operations of one kind that move one complete checkpoint: no deltas, and no restores of chains."""
+        """Return the saves or loads that transfer exactly one complete checkpoint: no deltas, no restores of chains."""
         return tuple(o for o in self.of_kind(kind) if self.bytes_of(o) == self.bytes)
 
     def of_kind(self, kind: OperationKind) -> tuple[Operation, ...]:
-        """Return the operations of one kind, in the order they ran."""
+        """Return the saves or the loads, in the order in which they ran."""
         return tuple(o for o in self.operations if o.kind == kind)
 
 
 def with_patterns_of(measurement: Measurement, added: Measurement) -> Measurement:
-    """Return ``measurement`` with the patterns of ``added``, another measurement of the same subject.
+    """Return ``measurement`` with the patterns that only ``added`` has. Both are measurements of the same subject.
 
-    The saves and loads remain unchanged. A failure in an added pattern is a failure of the whole measurement.
+    The saves and loads are unchanged. If ``measurement`` has no failure, the result has the failure of ``added``.
     """
     own, other = measurement.patterns or Patterns(), added.patterns or Patterns()
     names = [name for name in PATTERN_NAMES if own.found(name) is None]

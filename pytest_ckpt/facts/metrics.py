@@ -1,8 +1,8 @@
 """The table of live metrics, which a run reports to a monitoring system. Pure.
 
-The writers of `report.live_metrics` and the page docs/dashboards.md follow from these rows, and a test compares the
-queries of the dashboard with them. Names follow OpenMetrics 1.0: base units (seconds, bytes, shares of 1), the unit at
-the end of the name, and ``_total`` after the name of a counter.
+The writers of `report.live_metrics` and the page docs/dashboards.md are derived from these rows. A test compares the
+queries of the dashboard with the rows. Names follow OpenMetrics 1.0: base units (seconds, bytes, shares of 1), the unit
+at the end of the name, and the suffix ``_total`` for counters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Unit = Literal["", "seconds", "bytes", "ratio"]
 
 
 class Metric(NamedTuple):
-    """One metric. ``name`` lacks the suffix ``_total`` of counters, ``labels`` lacks the run's id."""
+    """One metric. ``name`` excludes the suffix ``_total`` of counters, ``labels`` excludes the label `RUN`."""
 
     name: str
     help: str
@@ -40,7 +40,7 @@ class Metric(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A value of a metric. ``labels`` are the values of the metric's labels, in the order of the labels."""
+    """A value of a metric. ``labels`` has the values of the metric's labels, in the same order."""
 
     metric: Metric
     labels: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""Models and how training shards them: models of the workload, and models that a user describes in a file.
+"""Models, and how training shards them. A model is built in (a model of the workload) or described in a user's file.
 
-Parameters are counted tensor by tensor, from the values in a model's configuration.
+Parameters are counted tensor by tensor, from the values in the model's configuration.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OPTIONAL = ("layer_kinds", "layer_order", "optimizer_of_ends")
 class LayerKind:
     """One kind of layer: the element counts of its tensors, in order.
 
-    ``experts`` are tensors of experts, each summed over all experts of the layer; ``dense`` are all other tensors.
+    ``experts`` has the tensors of experts, each summed over all experts of the layer. ``dense`` has all other tensors.
     """
 
     name: str
@@ -51,7 +51,7 @@ Tensors = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def numbered_kinds(layers: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[Tensors], tuple[int, ...]]:
-    """Return the distinct kinds of layers in the order of their first occurrence, and the kind number of each layer."""
+    """Return the distinct kinds of layers in the order of first occurrence, and the kind number of each layer."""
     numbers: dict[Tensors, int] = {}
     order = tuple(numbers.setdefault((tuple(dense), tuple(experts)), len(numbers)) for dense, experts in layers)
     return list(numbers), order
@@ -59,21 +59,25 @@ def numbered_kinds(layers: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tup
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnModel:
-    """Values that only a user's own model has, in addition to `Model`.
+    """The values of a user's own model, in addition to `Model`. Sizes are in elements.
 
-    ``file`` is the name of its file, ``sha256`` the digest of its bytes, ``given_as`` the value of the user's option.
-    Sizes are in elements: ``head_size`` of one attention head, ``expert_feed_forward`` of one expert's feed-forward. A
-    token uses ``active_experts`` and all ``shared_experts``. The first ``dense_layers`` have no experts. If
-    ``key_value_rank`` is above 0, the model has multi-head latent attention, with ``query_rank`` (0: queries are not
-    compressed), ``rope_size`` and ``value_size`` per head. ``mlp_matrices`` is 3 for a gated feed-forward, else 2. A
-    layer has ``norms`` norms of the hidden size (0: the model has no norms), and norms of queries and keys with
-    ``query_key_norm`` elements. ``positions`` is the number of learned positions. The optimizer keeps, for each
-    parameter, one state per precision in ``optimizer``; for embedding, head and last norm also one per precision in
-    ``optimizer_of_ends``.
-
-    If there are ``layer_kinds``, they define all tensors, and sizes of single layers do not apply. Layer ``number`` has
-    the kind ``layer_order[number]``, with the layer numbers of `Model.tensors`. ``counted_by`` is the library that
-    listed the tensors, with its version.
+    - ``file``, ``sha256``: the name of the model's file, and the digest of its bytes.
+    - ``given_as``: the value of the user's option.
+    - ``head_size``: of one attention head.
+    - ``active_experts``: the experts that a token uses, in addition to all ``shared_experts``.
+    - ``expert_feed_forward``: the feed-forward size of one expert.
+    - ``dense_layers``: the number of first layers without experts.
+    - ``key_value_rank``: above 0 for multi-head latent attention. Then ``query_rank`` applies (0: queries are not
+      compressed), and ``rope_size`` and ``value_size`` per head.
+    - ``mlp_matrices``: 3 for a gated feed-forward, else 2.
+    - ``norms``: norms of the hidden size in a layer; 0 if the model has no norms.
+    - ``query_key_norm``: elements of the norms of queries and keys in a layer.
+    - ``positions``: the number of learned positions.
+    - ``optimizer``: the precision of each state that the optimizer keeps for a parameter.
+    - ``optimizer_of_ends``: the precisions of additional states for embedding, head and last norm.
+    - ``layer_kinds``: if given, they define all tensors, and the sizes of single layers do not apply.
+    - ``layer_order``: the index of each layer's kind in ``layer_kinds``, by the layer numbers of `Model.tensors`.
+    - ``counted_by``: the library that listed the tensors, with its version.
     """
 
     file: str
@@ -108,11 +112,12 @@ class OwnModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """One transformer and how training shards it.
+    """One transformer, and how training shards it.
 
-    ``processes`` is the number of ranks of the full layout. ``zero_stage`` is DeepSpeed's: with 3, parameters and
-    optimizer are both sharded across the data-parallel ranks; with 1, only the optimizer. ``own``: the values of
-    a user's model; None for a model of the workload.
+    - ``processes``: the number of ranks of the full layout.
+    - ``zero_stage``: the ZeRO stage of DeepSpeed. Stage 1 shards only the optimizer across the data-parallel ranks;
+      stage 3 shards parameters and optimizer.
+    - ``own``: the values of a user's model; None for a model of the workload.
     """
 
     name: str
@@ -130,7 +135,10 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters; the workload counts them as 2VH + H + L(2H + H(H + 2 dim_kv) + HH + 3FH)."""
+        """The number of parameters.
+
+        A model of the workload has 2VH + H + L(2H + H(H + 2 dim_kv) + HH + 3FH) parameters.
+        """
         if self.own:
             return sum(sum(dense) + sum(of_experts) for dense, of_experts in map(self.tensors, range(self.layers + 3)))
         h = self.hidden
@@ -139,7 +147,7 @@ class Model:
 
     @property
     def active_parameters(self) -> int:
-        """The number of parameters that one token uses; all of them if there are no experts."""
+        """The number of parameters that one token uses. Without experts, these are all parameters."""
         own = self.own
         if not own or not own.experts:
             return self.parameters
@@ -148,16 +156,15 @@ class Model:
 
     @property
     def attention_width(self) -> int:
-        """The number of columns of the joint query, key and value matrix: H + 2 dim_kv, with dim_kv = H // heads * KV
-        heads.
+        """The number of columns of the joint query, key and value matrix.
+
+        It is H + 2 dim_kv, with dim_kv = H // heads * KV heads.
         """
         return self.hidden + 2 * (self.hidden // self.heads * self.key_value_heads)
 
     @property
     def model_parallel(self) -> int:
-        """The number of ranks across which one copy of the weights is sharded: tensor x pipeline (x expert)
-        parallelism.
-        """
+        """The number of ranks that share one copy of the weights: tensor x pipeline (x expert) parallelism."""
         return self.tensor_parallel * self.pipeline_parallel * (self.own.expert_parallel if self.own else 1)
 
     @property
@@ -167,12 +174,12 @@ class Model:
 
     @property
     def processes_per_copy(self) -> int:
-        """The number of processes that share one copy of the weights; with ZeRO-3, all processes of the full layout."""
+        """The number of processes that share one copy of the weights. With ZeRO-3, all processes share it."""
         return self.processes if self.zero_stage == PARAMETERS_SHARDED else self.model_parallel
 
     @property
     def label(self) -> str:
-        """The model's name for a sentence; it distinguishes a user's model from a model of the workload."""
+        """The model's name for a sentence. The name of a user's model includes file, parameters and digest."""
         if not self.own:
             return self.name
         return f"own model {self.own.file} ({self.parameters:,} parameters, digest {self.digest[:_DIGITS]})"
@@ -184,9 +191,7 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the model's definition, in hexadecimal digits: sizes, precisions and parallelism, not the
-        file.
-        """
+        """The SHA-256 of the model's sizes, precisions and parallelism, in hexadecimal digits."""
         plain = {name: value for name, value in to_plain(self).items() if name != "name"}
         if plain["own"]:
             plain["own"] = {
@@ -197,9 +202,10 @@ class Model:
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     def tensors(self, number: int) -> tuple[list[int], list[int]]:
-        """Return the element counts of a layer of a user's model: of dense tensors, and of the tensors of experts.
+        """Return the element counts of one layer of a user's model: (dense tensors, tensors of experts).
 
-        Layer 0 is the embedding, 1 to L are the transformer's layers, L + 1 is the output head, L + 2 the last norm.
+        Layer 0 is the embedding. Layers 1 to L are the transformer's layers, L + 1 is the output head, L + 2 the last
+        norm.
         """
         own, h = self.own, self.hidden
         assert own
@@ -218,8 +224,7 @@ class Model:
 def layer_tensors(
     model: Model, norms: int, feed_forward: FeedForward, *, has_attention: bool = True
 ) -> tuple[list[int], list[int]]:
-    """Return the element counts of a transformer layer of a user's model: of dense tensors, and of the tensors of
-    experts.
+    """Return the element counts of a transformer layer of a user's model: (dense tensors, tensors of experts).
 
     ``norms`` is the number of norms in the layer.
     """
@@ -239,7 +244,7 @@ def layer_tensors(
 
 
 def named(model: Model) -> Model:
-    """Return a copy of a user's model, whose name consists of the file's name and the first digits of the digest."""
+    """Return a copy of a user's model whose name is the file's name and the first digits of the digest."""
     assert model.own
     return replace(model, name=f"{model.own.file}-{model.digest[:_DIGITS]}")
 
@@ -263,7 +268,7 @@ def _attention(model: Model, own: OwnModel) -> list[int]:
 
 
 def _mlp(model: Model, own: OwnModel, width: int) -> list[int]:
-    """Return the element counts of a feed-forward block: up (gate and up, if gated) and down."""
+    """Return the element counts of a feed-forward block: the up matrix (with the gate, if gated), the down matrix."""
     h, into = model.hidden, own.mlp_matrices - 1
     has_bias = "feed_forward" in own.biases
     return [into * (h * width + (width if has_bias else 0)), width * h + (h if has_bias else 0)]

@@ -21,7 +21,7 @@ SECOND_MOUNT = "mount of the second client"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Anomaly:
-    """A finding that does not occur on a healthy target. ``where`` is the file and offset, or the moment."""
+    """An observation that does not occur on a healthy target. ``where`` is the file and offset, or the time."""
 
     kind: str
     where: str
@@ -30,7 +30,7 @@ class Anomaly:
 
     @property
     def text(self) -> str:
-        """The kind and the place, then a sentence with the observed and the expected state."""
+        """The kind and location, then a sentence with the observed and the expected value."""
         return f'{self.kind}: {self.where}. The check saw "{self.seen}" and expected "{self.expected}".'
 
 
@@ -38,11 +38,13 @@ class Anomaly:
 class Observation:
     """The result of one check of a target's behaviour.
 
-    ``trials`` is the number of attempts, ``seconds`` the duration; ``measured`` is the measured value in ``unit``, if
-    the check has one. ``anomalies`` contains the first anomalies, ``anomaly_count`` counts all. ``not_run`` is the
-    reason if the check could not be performed, ``blocked`` the call that did not return within the deadline. ``errno``
-    names the error of the target's call that ended the check early. ``reproduce`` is the command that repeats this
-    check.
+    - ``trials``, ``seconds``: the number of attempts, and the duration of the check.
+    - ``measured``: the measured value in ``unit``; None if the check has none.
+    - ``anomalies``: the first anomalies. ``anomaly_count`` counts all anomalies.
+    - ``not_run``: why the check could not be performed.
+    - ``blocked``: the call that did not return within the deadline.
+    - ``errno``: the error of the target's call that ended the check early.
+    - ``reproduce``: the command that repeats this check.
     """
 
     requirement: str

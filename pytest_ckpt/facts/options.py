@@ -1,8 +1,7 @@
-"""The table of options. The options of pytest and of the command, `Settings`, and the documentation are derived from
-it.
+"""The table of options. pytest's options, the command's options, `Settings` and the documentation are derived from it.
 
-Every pytest run of an environment imports this module. So it contains only literals and imports only modules that
-pytest has already imported. It names the parsers without importing them.
+Every pytest run of an environment imports this module. To be fast, it contains only literals, imports only small
+modules, and names the parsers without importing them.
 """
 
 from __future__ import annotations
@@ -39,19 +38,22 @@ ACTIONS = "actions"
 class Option(NamedTuple):
     """One option: its name is ``ckpt_<key>`` in ini files, ``--ckpt-<key>`` on a command line.
 
-    ``help`` is the line of ``--help``, ``more`` the sentences of the documentation. ``is_listed``: it is listed in
-    ``--help``. ``parse`` names a function of ``config.parsers`` that converts the text to the value. ``field`` names
-    the field of Settings that contains the value, if the name differs from the key; ``-``: there is no such field.
-    ``unset`` is the value of the field if the option is not set. ``example`` is a value as it would be written in a
-    file.
+    - ``help``: the line of ``--help``. ``is_listed``: ``--help`` contains the line.
+    - ``more``: additional sentences of the documentation.
+    - ``parse``: the function of ``config.parsers`` that converts the text to the value.
+    - ``field``: the field of Settings with the value, if its name is not the key; ``-`` if there is no such field.
+    - ``unset``: the value of the field if the option is not set.
+    - ``example``: a value as a user writes it in a file.
 
-    A row with a ``parent`` is not an option but a parameter of some values of the option ``parent``. ``name`` is the
-    name of the parameter, and ``owners`` are the values that have it. For example, ``changed`` is a parameter of the
-    strategy ``incremental``: it is written ``--ckpt-strategy=incremental:changed=10%``, or in the TOML file below
-    ``[strategy.incremental]``. If the parent is ``actions``, the owner is a table of the file of user commands.
+    A row with a ``parent`` is a parameter of some values of the option ``parent``. ``name`` is the name of the
+    parameter, and ``owners`` are the values that have it. For example, ``changed`` is a parameter of the strategy
+    ``incremental``: a user writes ``--ckpt-strategy=incremental:changed=10%``, or a line in the table
+    ``[strategy.incremental]`` of the TOML file. If the parent is ``actions``, the owners are tables in the file of user
+    commands.
 
-    A row with ``variables`` is not an option on a command line: the first of these environment variables that is set
-    gives the value. Rows are NamedTuples because their class is created faster than a dataclass.
+    A row with ``variables`` is set only by environment variables. The first variable that is set gives the value.
+
+    Rows are NamedTuples because their class is created faster than a dataclass.
     """
 
     key: str
@@ -75,7 +77,7 @@ class Option(NamedTuple):
 
     @property
     def ini_name(self) -> str:
-        """The name in pytest's ini files and in the TOML file; for a parameter, the internal name."""
+        """The option's name in pytest's ini files and in the TOML file. For a parameter, it is the internal name."""
         return f"ckpt_{self.key}"
 
     @property
@@ -91,12 +93,12 @@ class Option(NamedTuple):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """All names on a command line; empty for a parameter."""
+        """All names of the option on a command line; empty for a parameter."""
         return (*self.aliases, self.flag) if self.is_option else ()
 
     @property
     def usual_flag(self) -> str:
-        """The name to use in examples: the alias, if there is one."""
+        """The name to use in examples: the first alias, or the flag without aliases."""
         return (*self.aliases, self.flag)[0]
 
     @property
@@ -106,18 +108,16 @@ class Option(NamedTuple):
 
     @property
     def is_option(self) -> bool:
-        """Whether the row is an option on a command line and in ini files, and not a parameter or an environment
-        variable.
-        """
+        """Whether the row is an option of command lines and ini files. Parameters and environment variables are not."""
         return not self.parent and not self.variables
 
     @property
     def suite(self) -> str:
-        """The suite of a suite's parameter; empty for other options."""
+        """The suite that a parameter belongs to; empty if the row is not a parameter of a suite."""
         return self.owners[0] if self.parent == "suite" else ""
 
     def flag_of(self, owner: str) -> str:
-        """Return the parameter as it is written for one of its owners: ``--ckpt-strategy=incremental:changed``."""
+        """Return the parameter as a user writes it for one of its owners: ``--ckpt-strategy=incremental:changed``."""
         return f"--ckpt-{self.parent}={owner}:{self.name}"
 
 
@@ -486,20 +486,21 @@ def with_role(role: Role) -> tuple[Option, ...]:
 
 
 def parameters_of(parent: str, owner: str = "") -> tuple[Option, ...]:
-    """Return the parameters of an option, given by its key. With ``owner``, only the parameters of this value."""
+    """Return the parameters of the option with the key ``parent``; with ``owner``, only parameters of this value."""
     return tuple(o for o in OPTIONS if o.parent == parent and (not owner or owner in o.owners))
 
 
 def option_of(word: str) -> Option | None:
-    """Return the option for a word of a command line, such as ``--ckpt-target=/mnt`` or ``target``; None if there is
-    none.
+    """Return the option that a word of a command line names; None for an unknown option.
+
+    Examples of words are ``--ckpt-target=/mnt`` and ``target``.
     """
     name = word.partition("=")[0].removeprefix("--").replace("-", "_").removeprefix("ckpt_")
     return next((option for option in OPTIONS if option.key == name), None)
 
 
 def parameter_hint(word: str) -> str:
-    """Return a hint with the correct spelling if a user wrote a parameter like an option; otherwise empty."""
+    """Return a hint with the correct spelling if a user wrote a parameter like an option, else an empty text."""
     option = option_of(word)
     return f" (write {option.flag})" if option and not option.is_option else ""
 
@@ -507,7 +508,7 @@ def parameter_hint(word: str) -> str:
 def declarations(option: Option, *, is_listed: bool) -> tuple[tuple[str, dict[str, Any]], ...]:
     """Return (name, keyword arguments of ``add_argument``) for each name of an option.
 
-    Only the first name is listed in ``--help``, and only if ``is_listed``.
+    If ``is_listed``, ``--help`` lists the first name. Other names are never listed.
     """
     words: dict[str, Any] = {"dest": option.ini_name, "help": option.help_line.replace("%", "%%")}
     if option.is_flag:
@@ -522,6 +523,6 @@ def declarations(option: Option, *, is_listed: bool) -> tuple[tuple[str, dict[st
 def written(given: Any) -> str | None:
     """Return the text of an option from argparse's value; None if the option was not given.
 
-    The text has one line for each occurrence of the option.
+    If the option was given several times, the text has one line for each.
     """
     return "\n".join(given) if isinstance(given, list) else given

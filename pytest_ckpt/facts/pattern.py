@@ -1,8 +1,8 @@
-"""Patterns: the file calls of a recorded job in one save, without names and data; the format of pattern files. Pure.
+"""Patterns: the file calls of one save of a recorded job, without names and data. The format of pattern files. Pure.
 
-A pattern describes each file by a number, the rank that created it, and its size. A step is one call, or a sequence of
-similar writes, by one lane (a thread) of a rank. The steps of a lane are consecutive. A phase begins when all ranks
-have ended the previous phase. Lanes belong to a phase, and the lanes of one phase work on different files.
+A pattern describes each file by a number, the rank that created it, and its size. A lane is a thread of a rank. A step
+is one call of a lane, or a sequence of similar calls. The steps of a lane run in sequence. A phase begins when all
+ranks have ended the previous phase. In one phase, lanes work on different files.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ ON_OPEN: frozenset[str] = frozenset({"write", "read", "allocate", "set size", "f
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatternFile:
-    """One file, created by rank ``rank``. ``kept``: it exists when the save ends.
+    """One file, created by rank ``rank``. ``kept``: the file exists at the end of the save.
 
-    ``synchronous`` is the flag with which the job opened the file for writing: each write is durable when it returns.
+    ``synchronous`` is the flag with which the job opened the file, so that each write is durable when it returns; empty
+    without such a flag.
     """
 
     rank: int
@@ -63,8 +64,8 @@ class PatternFile:
 class Step:
     """``count`` consecutive calls on file number ``file``.
 
-    The first call begins at ``offset``; each call has ``bytes`` and follows the previous one. ``pause_us`` are the
-    microseconds of the lane's other work before these calls, summed over all ``count`` calls.
+    The first call begins at ``offset``. Each call transfers ``bytes`` and continues at the end of the previous call.
+    ``pause_us`` is the lane's total time for other work before these calls, in microseconds.
     """
 
     phase: int
@@ -80,10 +81,10 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-    """One save of a job. ``label`` is the name that its owner gave.
+    """One save of a job. ``label`` is the name that the owner of the job chose.
 
-    ``omitted`` counts calls that a replay does not make, by kind. ``read_bytes`` is the size of the reads that moved
-    the most bytes in the job's loads; 0 if no load was recorded.
+    ``omitted`` counts the calls that a replay leaves out, by kind. ``read_bytes`` is the most important read size of
+    the job's loads: reads of this size moved the most bytes. It is 0 if no load was recorded.
     """
 
     form: int
@@ -96,10 +97,10 @@ class Pattern:
     omitted: dict[str, int] = field(default_factory=dict)
 
     def of_rank(self, rank: int) -> int:
-        """Return the number of the recorded rank whose calls a rank of a replay repeats; ``rank`` is the replay's rank.
+        """Return the number of the recorded rank whose calls rank ``rank`` of a replay repeats.
 
-        A rank repeats the calls of the recorded rank with its number. If the replay has more ranks than the recording,
-        the additional ranks repeat the recorded ranks again, without rank 0 if there are several.
+        This is the recorded rank with the same number. If the replay has more ranks, each additional rank repeats a
+        recorded rank other than rank 0, in turn. If only rank 0 was recorded, all ranks repeat rank 0.
         """
         return rank if rank < self.ranks else 1 + (rank - 1) % (self.ranks - 1) if self.ranks > 1 else 0
 
@@ -108,21 +109,21 @@ class Pattern:
         return [number for number, file in enumerate(self.files) if file.rank == rank and file.kept]
 
     def is_small(self, number: int) -> bool:
-        """Whether a file keeps its size at every scale."""
+        """Whether file ``number`` has the same size at every scale."""
         file = self.files[number]
         return is_small(file.bytes, max(self.files[other].bytes for other in self.files_of(file.rank)))
 
     def pauses_us(self) -> dict[tuple[int, int], int]:
-        """Return the total pause of each lane of each rank, in microseconds, without lanes that did not pause."""
+        """Return {(rank, lane): total pause in microseconds} for the lanes that paused."""
         found: Counter[tuple[int, int]] = Counter()
         for step in self.steps:
             found[step.rank, step.lane] += step.pause_us
         return {who: pause for who, pause in found.items() if pause}
 
     def unsynced(self) -> list[int]:
-        """Return the kept files that are not flushed after their last change.
+        """Return the numbers of the kept files that the job did not flush after their last change.
 
-        ``syncfs`` flushes only the files of its rank: in a replay, other ranks may be on other hosts.
+        ``syncfs`` counts only for the files of its rank, because other ranks of a replay may be on other hosts.
         """
         found: set[int] = set()
         for step in self.steps:
@@ -136,7 +137,7 @@ class Pattern:
         return [number for number in sorted(found) if self.files[number].kept]
 
     def to_text(self) -> str:
-        """Return the text of the pattern file, one step per line."""
+        """Return the text of the pattern file, with one line per step."""
         plain = to_plain(self)
         rows = {"files": _rows(plain.pop("files")), "steps": _rows(plain.pop("steps"))}
         head = json.dumps(plain, indent=1)[:-2]
@@ -144,7 +145,7 @@ class Pattern:
 
 
 def is_small(size: int, largest: int) -> bool:
-    """Whether a file of ``size`` bytes is too small to be a data file.
+    """Whether a file of ``size`` bytes is too small to contain data (`SMALL_BYTES`).
 
     ``largest`` is the size of the largest file of its rank.
     """
@@ -179,7 +180,7 @@ _OPTIONAL = frozenset({"pause_us", "synchronous"})
 
 
 def _rows(records: list[dict[str, Any]]) -> str:
-    """Return records as rows of values; a last value that is the default is left out."""
+    """Return records as rows of values. If a row's last value is the default, the row omits it."""
     return ",\n  ".join(
         json.dumps([value for name, value in record.items() if value or name not in _OPTIONAL]) for record in records
     )
@@ -194,7 +195,7 @@ def _row(kind: type[Any], row: Any) -> dict[str, Any]:
 
 
 def _check(pattern: Pattern) -> None:
-    """Raise ValueError for a pattern that a replay cannot perform, or whose replay would write more than planned."""
+    """Raise ValueError if a replay cannot perform the pattern, or would write more than planned."""
     if not 1 <= pattern.ranks <= MAXIMUM_RANKS:
         raise ValueError(f"1 to {MAXIMUM_RANKS} ranks are expected")
     if not 1 <= len(pattern.files) <= MAXIMUM_FILES or not 1 <= len(pattern.steps) <= MAXIMUM_STEPS:
@@ -261,7 +262,7 @@ def _check_steps(pattern: Pattern) -> None:
 
 
 def check_covered(pattern: Pattern) -> None:
-    """Raise ValueError if a kept file is not written completely, or is written many times."""
+    """Raise ValueError if writes do not cover a kept file completely, or write a file many times."""
     for number, file in enumerate(pattern.files):
         spans = sorted((s.offset, s.bytes * s.count) for s in pattern.steps if s.file == number and s.call == "write")
         if sum(size for _, size in spans) > _MAXIMUM_TIMES_WRITTEN * max(file.bytes, SMALL_BYTES):

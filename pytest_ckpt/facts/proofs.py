@@ -1,4 +1,4 @@
-"""Evidence for a measured time: uncached reads, compared bytes, calls that make data durable, commits."""
+"""Evidence that a measured time is real: uncached reads, compared bytes, durable files, commits, correct clocks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheReading:
-    """One interpretation of the published cache rule, applied to one host. ``requires_drop``: by this interpretation,
-    caches must be dropped.
+    """One interpretation of the published rule on caches, applied to one host.
+
+    ``requires_drop``: by this interpretation, caches must be dropped between saves and loads.
     """
 
     rule: str
@@ -40,19 +41,24 @@ COLD_BASES: Mapping[ColdBasis, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryReads:
-    """Timed reads of canaries on one host. A canary is a part of an extra checkpoint that was saved for these reads.
+    """Timed reads of canaries on one host. A canary is a part of an extra checkpoint, saved for these reads.
 
-    Values are seconds, one per canary, in the same order. ``bytes`` is the size of a canary.
+    Each list of seconds has one value per canary, in the same order. ``bytes`` is the size of a canary. The lists, in
+    the order of the reads:
 
-    ``first_read_seconds``: after the save and a drop of the caches; ``reread_seconds``: repeated immediately.
-    ``dropped_read_seconds``: after another drop; ``dropped_reread_seconds``: repeated immediately; empty in reports of
-    versions without it. ``other_client_seconds``: then by another client, which ``client`` names; empty without another
-    client. ``client_own_seconds`` shows the speed of the other client: a host reads the canaries that it saved itself,
-    a second mount repeats its previous reads. ``judged_seconds``: parts of the judged checkpoints, after a drop and
-    before all other reads; ``judged_reread_seconds``: repeated immediately. Both are empty in reports of versions
-    without them, and if the judged files have another layout (deltas, compressed files). ``cache_growth_bytes`` is the
-    growth of this host's page cache from before the save to the first read. ``not_read_reason`` is why there are no
-    reads.
+    - ``judged_seconds``: parts of the judged checkpoints instead of canaries, after a drop of the caches.
+    - ``judged_reread_seconds``: the same parts, immediately again.
+    - ``first_read_seconds``: canaries, after their save and a drop.
+    - ``reread_seconds``: the canaries, immediately again.
+    - ``dropped_read_seconds``: the canaries, after another drop.
+    - ``dropped_reread_seconds``: the canaries, immediately again; empty in reports of older versions.
+    - ``other_client_seconds``: the canaries, by another client, named ``client``; empty without one.
+    - ``client_own_seconds``: the speed of the other client. A host reads the canaries that it saved itself; a second
+      mount repeats its previous reads.
+
+    The two judged lists are empty in reports of older versions, and if the judged files have another layout (deltas,
+    compressed files). ``cache_growth_bytes`` is the growth of this host's page cache from before the save to the first
+    read. ``not_read_reason`` is why there are no reads.
     """
 
     host: str
@@ -72,9 +78,9 @@ class CanaryReads:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MovedBytes:
-    """The minimum number of bytes that one host moved between the save of a checkpoint and its load.
+    """The minimum number of bytes that one host saved and loaded between the save of a checkpoint and its load.
 
-    ``memory_bytes`` is the memory of the host.
+    ``memory_bytes`` is the size of the host's memory.
     """
 
     host: str
@@ -85,8 +91,7 @@ class MovedBytes:
 def is_served_by_process(kind: str) -> bool:
     """Return whether a user-space process serves this kind of mount (FUSE).
 
-    The kernel then drops and counts only its own pages. Caches of that process, in memory or on its own disk, are
-    invisible to every probe.
+    The kernel drops and counts only its own pages. It cannot see a cache of the process, in memory or on disk.
     """
     return kind.startswith("fuse")
 
@@ -95,17 +100,19 @@ def is_served_by_process(kind: str) -> bool:
 class CacheFacts:
     """How the clients' page caches were dropped before loads, and the evidence that loads were not cached.
 
-    ``probe`` is the call that counted resident pages; empty if no probe showed a resident page of a file that had just
-    been read, so that residency is unknown. ``resident_fraction`` is the largest cached share of a load's bytes, over
-    all loads; None if it was not measured. ``is_declared_cold``: no pages were counted because the target declares that
-    its clients do not cache their reads.
+    - ``probe``: the call that counted resident pages. It is empty if no call counted a page of a file that had just
+      been read; residency is then unknown.
+    - ``resident_fraction``: the largest cached share of a load's bytes, over all loads; None if not measured.
+    - ``is_declared_cold``: the target declares that its clients do not cache reads, so pages were not counted.
+    - ``names_dropped``: before each load, all kernels dropped names and attributes of files; None if not tried.
+    - ``storages``: the storage below the target on each host.
 
-    Without a probe, other fields are the evidence. ``by_other_hosts``: every file was loaded, once, by a host that had
-    not written it. ``canaries`` are timed reads; they are also made if a probe misses pages and another client is
-    available for comparison. ``moved`` are the bytes that each host moved between a save and its load.
-    ``client_cache_bytes`` is the user's declaration about caches on disks of a client; None without one. ``storages``
-    is the storage below the target on each host. ``names_dropped``: before each load the kernels also dropped names and
-    attributes of files; None if not tried.
+    If there is no probe, the evidence consists of:
+
+    - ``by_other_hosts``: every file was loaded exactly once, by a host that had not written it.
+    - ``canaries``: timed reads. They also run if the probe misses pages and another client is available for comparison.
+    - ``moved``: the bytes that each host moved between a save and its load.
+    - ``client_cache_bytes``: the size of caches on a client's disks, as the user declares it; None if not declared.
     """
 
     required: bool
@@ -126,7 +133,7 @@ class CacheFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """A difference between read and written bytes. ``offset`` is in bytes from the tensor's start."""
+    """A difference between loaded and saved bytes. ``offset`` is in bytes from the start of the tensor."""
 
     kind: FaultKind
     rank: Count
@@ -141,7 +148,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Integrity:
-    """The amount of compared data. ``faults`` contains the first faults, ``fault_count`` the number of all."""
+    """The comparison of loaded with saved bytes. ``faults`` has the first faults, ``fault_count`` counts all faults."""
 
     bytes_expected: Count
     bytes_checked: Count
@@ -151,11 +158,13 @@ class Integrity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durability:
-    """The calls that made saves durable and returned without error, counted over all ranks and saves.
+    """The counts of files, directories and commits that became durable, over all ranks and saves.
 
-    ``observed`` is the weakest kind of evidence among the ranks' proofs. ``commit_methods`` are the methods by which
-    saves were committed. ``acknowledged`` describes the object store's answers about the objects; empty if files are
-    fsynced.
+    - ``files``, ``directories``: the number that must become durable.
+    - ``files_synced``, ``directories_synced``: the number whose durable call returned without error.
+    - ``observed``: the weakest kind of evidence among the ranks.
+    - ``commit_methods``: the methods by which saves were committed.
+    - ``acknowledged``: how an object store acknowledged the objects; empty if files are fsynced.
     """
 
     files: Count
@@ -171,8 +180,9 @@ class Durability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A finished file or object. ``checksum`` is the checksum that the store confirmed, with its method;
-    empty if none.
+    """A finished file or object.
+
+    ``checksum`` is the checksum that the store confirmed, with its method; empty if none.
     """
 
     name: str
@@ -182,14 +192,16 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityProof:
-    """The observed calls by which one rank made its shard durable in one save.
+    """The calls by which one rank made its shard durable in one save.
 
-    ``observed`` names the observer: the store that performed the calls, counted calls, a library that declares them, or
-    no observer. ``files_attempted`` counts the files that must become durable, from the start of their write.
-    ``files_returned`` counts the files whose durable call returned without error. ``directories_attempted`` and
-    ``directories_returned`` count directories in the same way. ``acknowledged`` describes an object store's answers
-    about its objects. ``names_pending``: the files are durable but their names are not yet. One rank of each host
-    fsyncs the directory for all ranks of the host.
+    - ``files_attempted``: files that must become durable, from the start of their write.
+    - ``files_returned``: files whose durable call returned without error.
+    - ``directories_attempted``, ``directories_returned``: the same counts for directories.
+    - ``observed``: the observer of the calls: the store that made them, a count of the library's calls, the library's
+      declaration, or none.
+    - ``acknowledged``: how an object store acknowledged its objects.
+    - ``names_pending``: files are durable, but their names are not. One rank of each host fsyncs the directory later,
+      for all ranks of the host.
     """
 
     files_attempted: int
@@ -203,7 +215,7 @@ class DurabilityProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamesProof:
-    """The directories whose names one rank made durable for its host.
+    """The fsyncs of directories by which one rank made names durable for its host.
 
     ``directories_attempted`` counts the fsyncs that began, ``directories_returned`` the fsyncs that returned.
     """
@@ -214,9 +226,9 @@ class NamesProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitProof:
-    """How a checkpoint was committed.
+    """The method by which a checkpoint was committed, and the fsyncs of directories in the commit.
 
-    ``directories_attempted`` counts the fsyncs of directories that began, ``directories_returned`` those that returned.
+    ``directories_attempted`` counts the fsyncs that began, ``directories_returned`` the fsyncs that returned.
     """
 
     method: CommitMethod
@@ -226,14 +238,18 @@ class CommitProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveTiming:
-    """One save on one rank, in seconds from its own start; None: not reached.
+    """One save on one rank. Times until a point are in seconds from the rank's own start; None: not reached.
 
-    ``returned_seconds``: the job may continue; ``staged_seconds``: the job may change its state; ``stored_seconds``:
-    the bytes of this rank are durable; ``committed_seconds``: the checkpoint is committed (on the rank that commits). A
-    blocking save reaches ``returned_seconds`` last. ``names_seconds`` is the time of this rank's fsync of the
-    directory, for all ranks of its host; 0 on other ranks. ``waited_for_previous`` is the time for which the save
-    waited for the previous save. ``copying_seconds`` is the time in which the job waited for the copy of its state in
-    memory.
+    - ``returned_seconds``: the job may continue. A blocking save reaches this point last.
+    - ``staged_seconds``: the job may change its state.
+    - ``stored_seconds``: the bytes of this rank are durable.
+    - ``committed_seconds``: the checkpoint is committed (only on the rank that commits).
+
+    Other times:
+
+    - ``names_seconds``: this rank's fsync of the directory for all ranks of its host; 0 on other ranks.
+    - ``waited_for_previous``: the wait for the previous save, in seconds.
+    - ``copying_seconds``: the time in which the job waited for the copy of its state in memory.
     """
 
     returned_seconds: float | None = None
@@ -267,9 +283,9 @@ _UNSAFE_OPTIONS = (
 
 
 def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the mount options with which fsync does not wait for the storage, as they are written.
+    """Return the mount options with which fsync does not wait for the storage, as the mount shows them.
 
-    ``options`` are by name; an option without a value has the value ``yes``.
+    ``options`` has the mount's options by name. An option without a value has the value ``yes``.
     """
     found = (pair for pair in _UNSAFE_OPTIONS if options.get(pair[0]) == pair[1])
     return tuple(name if value == "yes" else f"{name}={value}" for name, value in found)
@@ -277,11 +293,11 @@ def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncCounts:
-    """How many bytes of a test file the kernel had not yet written back, before and after an fsync.
+    """The bytes of a test file that the kernel had not yet written back, before and after an fsync.
 
-    ``dirty_bytes`` were not yet written back before fsync, ``left_bytes`` after it returned. ``unobservable`` is
-    the reason if these counts cannot show the effect of fsync on this file system; else empty. ``unsafe_option`` is a
-    mount option with which fsync does not wait for the storage; empty if there is none.
+    - ``dirty_bytes``, ``left_bytes``: the bytes before the fsync, and after it returned.
+    - ``unobservable``: why these counts cannot show the effect of fsync on this file system; else empty.
+    - ``unsafe_option``: a mount option with which fsync does not wait for the storage; empty if none.
     """
 
     counter: FsyncCounter = "cachestat"
@@ -292,18 +308,18 @@ class FsyncCounts:
 
     @property
     def is_missing(self) -> bool:
-        """Whether fsync returned before all bytes were written back."""
+        """Whether fsync returned before the kernel had written back all bytes."""
         return not self.unobservable and self.left_bytes > 0
 
     @property
     def is_seen(self) -> bool:
-        """Whether bytes were dirty before fsync and clean after it, on a mount whose fsync waits for the storage."""
+        """Whether fsync wrote back all dirty bytes, on a mount whose fsync waits for the storage."""
         return not self.unobservable and self.left_bytes == 0 and not self.unsafe_option
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncEffect(FsyncCounts):
-    """The kernel's counts of a file that one rank fsynced, before or after the saves (``moment``)."""
+    """The kernel's counts for a file that one rank fsynced before or after the saves (``moment``)."""
 
     rank: Count
     host: str
@@ -314,8 +330,8 @@ class FsyncEffect(FsyncCounts):
 class ClockSpan:
     """The duration of one period by a rank's clock and by the uptime of the rank's kernel, in seconds.
 
-    ``of`` names the period. ``asleep_seconds`` is how far CLOCK_BOOTTIME, which counts the sleep of a host, advanced
-    more than CLOCK_MONOTONIC.
+    ``of`` names the period. ``asleep_seconds`` is the time in which the host slept: CLOCK_BOOTTIME counts sleep and
+    CLOCK_MONOTONIC does not.
     """
 
     rank: Count
@@ -327,8 +343,9 @@ class ClockSpan:
 
     @property
     def difference_seconds(self) -> float:
-        """The difference between clock and uptime that their resolution and drift do not explain; 0 or less means
-        agreement.
+        """The difference between clock and uptime, less the permitted resolution and drift.
+
+        The clock agrees with the uptime if the result is 0 or less.
         """
         return self._beyond(self.uptime_seconds - self.clock_seconds)
 
@@ -339,7 +356,7 @@ class ClockSpan:
 
     @property
     def fits_sleep(self) -> bool:
-        """Whether sleep of the host explains the difference: the uptime counts sleep, the clock does not."""
+        """Whether the host's sleep explains the difference: the uptime counts sleep, the rank's clock does not."""
         ahead = self.uptime_seconds - self.clock_seconds
         return self.is_wrong and self.asleep_seconds > 0 and self._beyond(ahead - self.asleep_seconds) <= 0
 
@@ -357,16 +374,16 @@ class RankSpan:
     seconds: float
 
     def is_unlike(self, controller_seconds: float) -> bool:
-        """Whether the controller's clock gives a different duration, apart from delays in the controller."""
+        """Whether the controller's clock gives a duration that drift and delays of the controller cannot explain."""
         allowed = CONTROLLER_FLOOR_SECONDS + MAXIMUM_DRIFT * max(self.seconds, controller_seconds)
         return controller_seconds > 0 and abs(self.seconds - controller_seconds) > allowed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interposed:
-    """Calls of I/O or clocks in a rank's process that a library other than the C library or Python answers.
+    """Calls of I/O or clocks in a rank's process that are answered by another library (``by``).
 
-    ``by`` names the library.
+    The usual library is the C library or Python.
     """
 
     host: str
@@ -376,13 +393,15 @@ class Interposed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientProofs:
-    """The evidence from the ranks of one measurement about their fsync, their clocks and their loaded libraries.
+    """The evidence on the ranks of one measurement: their fsync, their clocks and their loaded libraries.
 
-    ``fsyncs`` and ``clocks`` contain the rank with the worst result of each host, at each moment. ``disclosed`` lists
-    code that may act in the ranks' processes, one phrase each: Python's start-up hooks and environment variables,
-    preloaded and auditing libraries, a C library of LD_LIBRARY_PATH, and I/O profilers. ``spans`` contains the rank of
-    each host whose duration of the measurement is the most unusual. ``controller_seconds`` is the duration of the
-    measurement by the controller's clock; 0 if the controller did not observe its beginning.
+    - ``fsyncs``: the worst rank of each host, before and after the saves.
+    - ``clocks``: the worst rank of each host.
+    - ``disclosed``: code that may act in the ranks' processes, one phrase each: Python's start-up hooks and environment
+      variables, preloaded and auditing libraries, a C library of LD_LIBRARY_PATH, I/O profilers.
+    - ``spans``: the rank of each host whose duration of the measurement is most unusual.
+    - ``controller_seconds``: the duration of the measurement by the controller's clock; 0 if the controller did not
+      observe the beginning.
     """
 
     fsyncs: tuple[FsyncEffect, ...] = ()

@@ -1,5 +1,6 @@
-"""The number of requests (depth) that a rank has in flight with the engine ``stream``, and the origin of this
-number.
+"""The request depth of the engine ``stream``: the number of requests that a rank keeps in flight, and its origin.
+
+A ramp tries increasing depths to find the depth of a measurement.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pytest_ckpt.support.units import format_bytes, format_rate, format_seconds
 class RampStep:
     """The rates of a save and a load of a scratch checkpoint with ``depth`` requests in flight on each rank.
 
-    If a depth was tried twice, the higher rates count, because a busy host only lowers a rate.
+    If a depth was tried twice, the higher rates are used, because a busy host only lowers a rate.
     """
 
     depth: CountFromOne
@@ -23,7 +24,7 @@ class RampStep:
     load_bytes_per_second: NotNegative
 
     def faster(self, other: RampStep | None) -> RampStep:
-        """Return a step with the higher rates of this try and of ``other``, another try of the same depth."""
+        """Return a step with the higher rates of this try and of ``other``, another try with the same depth."""
         if other is None:
             return self
         return RampStep(
@@ -35,11 +36,12 @@ class RampStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestDepth:
-    """The number of requests in flight on each rank.
+    """The number of requests in flight on each rank (``requests``).
 
-    ``origin``: the operator ``set`` the number, a ``ramp`` found it, or it is the ``default`` of this program. A ramp
-    consists of ``steps`` and took ``seconds``; each save and each load of a step has ``step_bytes``. ``because`` is the
-    reason if there was no ramp or if it ended early; else empty.
+    - ``origin``: the operator ``set`` the number, a ``ramp`` found it, or it is this program's ``default``.
+    - ``steps``, ``seconds``: the steps of the ramp, and its duration.
+    - ``step_bytes``: the size of each save and load in the ramp.
+    - ``because``: why there was no ramp, or why the ramp ended early; else empty.
     """
 
     requests: CountFromOne
@@ -51,7 +53,7 @@ class RequestDepth:
 
     @property
     def sentence(self) -> str:
-        """The number and its origin as a phrase: ``depth 4, found by a ramp; saves and loads with 1: …``."""
+        """The number, its origin and the ramp's rates as text: ``depth 4, found by a ramp. Saves and loads of …``."""
         if self.origin == "set":
             return f"depth {self.requests}, set"
         because = f"; {self.because}" if self.because else ""

@@ -1,4 +1,4 @@
-"""Requests that clients sent to endpoints of an object store: the counts of each process, and their sums."""
+"""Requests to endpoints of an object store: the counts of each process, and their sums."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ _STEP = 1.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requests:
-    """Requests of one kind that all ranks sent to one endpoint for a subject.
+    """The requests of one kind that all ranks sent to one endpoint for a subject.
 
-    ``sent`` counts all requests, ``again`` those repeated after 503, silence or a broken connection. ``busy`` counts
-    answers with 503 or 429. The ranks waited ``waited_seconds`` in total before repetitions. The time of a request ends
-    with the last byte of its answer. Median and 99th percentile are exact to 1 %; None if there was no answer.
+    - ``sent``: all requests.
+    - ``again``: requests that were repeated after 503, silence or a broken connection.
+    - ``busy``: answers with 503 or 429.
+    - ``waited_seconds``: the total time in which ranks waited before they repeated requests.
+    - ``median_seconds``, ``p99_seconds``: exact to 1 %. A request's time ends with the last byte of its answer. None
+      without answers.
     """
 
     endpoint: str
@@ -40,7 +43,7 @@ class Requests:
 class Tally:
     """One process's counts of one kind of request to one endpoint.
 
-    ``times`` maps a class of times to the number of answers in this class.
+    ``times`` has the number of answers in each class of times. A class is 1 % wide.
     """
 
     sent: int = 0
@@ -58,7 +61,7 @@ class Tally:
         self.bytes += moved
 
     def add(self, other: Tally) -> None:
-        """Add another process's counts."""
+        """Add the counts of another process."""
         self.sent += other.sent
         self.again += other.again
         self.busy += other.busy
@@ -68,7 +71,7 @@ class Tally:
         self.times.update(other.times)
 
     def percentile(self, share: float) -> float | None:
-        """Return the time in seconds within which this share of the answers arrived; None if there were no answers."""
+        """Return the time in seconds within which this share of the answers arrived; None without answers."""
         wanted = math.ceil(share * self.times.total())
         if not wanted:
             return None
@@ -85,7 +88,7 @@ Tallies = dict[tuple[str, str], Tally]
 
 
 def together(of_processes: Iterable[Tallies]) -> tuple[Requests, ...]:
-    """Return the sums of all processes' counts: one entry for each endpoint and kind of request, in this order."""
+    """Return the sums over all processes, sorted by endpoint and kind of request."""
     joined: Tallies = {}
     for tallies in of_processes:
         for key, tally in tallies.items():

@@ -20,9 +20,10 @@ SUITES = ("performance", "strategies", "contention", "conformance", "endurance",
 class Profile:
     """The amount of work in a run.
 
-    ``scale`` is the share of every tensor, ``operations`` the number of saves and of loads, ``effort`` the share of the
-    trials of every check of the target's behaviour. ``left_out`` are the suites that ``--ckpt-suite=all`` does not
-    include.
+    - ``scale``: the share of every tensor that is saved.
+    - ``operations``: the number of saves, and of loads.
+    - ``effort``: the share of the trials in every check of behaviour.
+    - ``left_out``: suites that ``--ckpt-suite=all`` excludes.
     """
 
     scale: float
@@ -41,11 +42,11 @@ ACCEPTANCE = PROFILES["acceptance"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assurance:
-    """The conclusion about operations that were not measured, which a run must support.
+    """The confidence that a run must give about operations that were not measured.
 
-    The conclusion is that at least ``share`` of all saves, and of all loads, meet the limit, with ``confidence`` as the
-    level of confidence. Both values are fractions of 1. ``misses`` measured saves, and as many loads, may miss the
-    limit; the sampling plan then has more operations.
+    With the level of confidence ``confidence``, at least the share ``share`` of all saves, and of all loads, meets the
+    limit. The sampling plan permits ``misses`` measured saves, and as many loads, over the limit. More misses require
+    more operations.
     """
 
     confidence: float
@@ -55,7 +56,7 @@ class Assurance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostSlots:
-    """A host and the number of ranks that may run on it."""
+    """A host, and the number of ranks that may run on the host."""
 
     name: str
     slots: int
@@ -63,7 +64,7 @@ class HostSlots:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """The source of an option's value, and the value as it was written there."""
+    """The source of an option's value, and the value as the user wrote it there."""
 
     option: Text
     value: str
@@ -148,7 +149,7 @@ class Settings:
     origins: tuple[Origin, ...]
 
     def where(self, option: str) -> str:
-        """Return the source of an option's value, in brackets; empty if it is the command line or the default."""
+        """Return the source of an option's value in brackets; empty for the command line or the default."""
         source = next((o.source for o in self.origins if o.option == option), "default")
         return "" if source in ("default", "command line") else f" (in {source})"
 
@@ -158,74 +159,70 @@ class Settings:
 
     @property
     def has_several_hosts(self) -> bool:
-        """Whether ranks run on more than one host. Another host can then be the second client."""
+        """Whether ranks run on more than one host, so that another host can be the second client."""
         return len({host.name for host in self.hosts}) > 1
 
     @property
     def measures(self) -> bool:
-        """Whether checkpoints are saved and loaded. A run with only checks of behaviour needs no ranks."""
+        """Whether the run saves and loads checkpoints. If it only checks behaviour, it needs no ranks."""
         return self.suites != ("conformance",)
 
     @property
     def has_tiers(self) -> bool:
-        """Whether some saves go to a local tier first."""
+        """Whether a strategy of the run saves to a local tier first."""
         return any(strategy.tiers for strategy in self.strategies)
 
     @property
     def compresses(self) -> bool:
-        """Whether some saves compress their data with a codec."""
+        """Whether a strategy of the run compresses files with a codec."""
         return any(strategy.compresses for strategy in self.strategies)
 
     @property
     def asks_strategies(self) -> bool:
-        """Whether the suite "strategies" is part of the run: background saves are judged by their strategy,
-        and killed.
-        """
+        """Whether the run includes the suite "strategies": background saves are judged, and some are killed."""
         return "strategies" in self.suites
 
     @property
     def asks_notice(self) -> bool:
-        """Whether jobs receive preemption notices before a save."""
+        """Whether jobs receive preemption notices, and then save."""
         return self.asks_strategies and bool(self.preemption_notice_seconds)
 
     @property
     def asks_serving(self) -> bool:
-        """Whether the suite "serving" is part of the run: replicas load only the weights; one client rewrites them."""
+        """Whether the run includes the suite "serving": replicas load only the weights; one client rewrites them."""
         return "serving" in self.suites
 
     @property
     def asks_scaling(self) -> bool:
-        """Whether the suite "scaling" is part of the run: increasing counts of clients save and load."""
+        """Whether the run includes the suite "scaling": growing counts of clients save and load."""
         return "scaling" in self.suites
 
     @property
     def asks_metadata(self) -> bool:
-        """Whether the suite "metadata" is part of the run: many empty files are created, looked up, listed
-        and removed.
-        """
+        """Whether the run includes the suite "metadata": many files are created, looked up, listed and removed."""
         return "metadata" in self.suites
 
     @property
     def asks_contention(self) -> bool:
-        """Whether the suite "contention" is part of the run: saves and loads during other work, and resharded loads."""
+        """Whether the run includes the suite "contention": saves and loads during other work, and resharded loads."""
         return "contention" in self.suites
 
     @property
     def asks_endurance(self) -> bool:
-        """Whether the suite "endurance" is part of the run: long series of saves, and saves on a full volume."""
+        """Whether the run includes the suite "endurance": long series of saves, and saves on a full volume."""
         return "endurance" in self.suites
 
     @property
     def asks_failover(self) -> bool:
-        """Whether the run has the command that injects a fault during saves and loads."""
+        """Whether the user gave the command that injects a fault during saves and loads."""
         return bool(self.fault_command)
 
     @property
     def asks_upgrade(self) -> bool:
-        """Whether the run has the command to change the storage while it serves."""
+        """Whether the user gave the command that changes the storage while it serves."""
         return bool(self.upgrade_command)
 
     @property
     def asks_snapshots(self) -> bool:
-        """Whether the run has the command that takes snapshots of the target."""
+        """Whether the user gave the command that takes snapshots of the target."""
         return bool(self.snapshot_command)

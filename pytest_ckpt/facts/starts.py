@@ -15,16 +15,16 @@ _INTERRUPTIONS: frozenset[FailureKind] = frozenset(("interrupted", "killed", "la
 
 
 def is_interruption(failure: Failure | None) -> bool:
-    """Return whether the cause of a failure is outside the storage, so that a later start repeats the measurement."""
+    """Return whether the cause of a failure is outside the storage. A later start then repeats the measurement."""
     return failure is not None and failure.kind in _INTERRUPTIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InterruptedWork:
-    """A measurement or check that a start did not complete. ``name`` is its subject or its name.
+    """A measurement or check that a start did not complete. ``name`` is the subject or the name of the check.
 
-    ``operation`` describes the operation that was running; empty if unknown. ``operations`` is the number of completed
-    saves and loads; these still count.
+    - ``operation``: the operation that was running; empty if unknown.
+    - ``operations``: the number of completed saves and loads, which still count.
     """
 
     name: str
@@ -35,10 +35,10 @@ class InterruptedWork:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepeatedMeasurement:
-    """A complete measurement that the next start repeats, because the conditions differ.
+    """A complete measurement that the next start repeats, because the conditions have changed.
 
-    ``differences`` lists the conditions with their previous and new values; ``failed`` are the requirements that failed
-    in this measurement.
+    - ``differences``: the changed conditions with their previous and new values.
+    - ``failed``: the requirements that failed in this measurement.
     """
 
     name: str
@@ -48,10 +48,11 @@ class RepeatedMeasurement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """One start of a run. Times are ISO 8601; ``ended`` is None if the start was killed.
+    """One start of a run. Times are ISO 8601. ``ended`` is None if the start was killed.
 
-    ``measured`` are the subjects and checks that this start completed, ``interrupted_work`` the subjects and checks
-    that it did not complete. ``replaced`` are complete measurements that the next start repeats.
+    - ``measured``: the subjects and checks that this start completed.
+    - ``interrupted_work``: the subjects and checks that it did not complete.
+    - ``replaced``: complete measurements that the next start repeats.
     """
 
     number: CountFromOne

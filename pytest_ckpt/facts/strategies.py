@@ -1,10 +1,10 @@
-"""The table of save strategies: when a job may continue while a checkpoint is saved. One row per strategy. Pure.
+"""The table of save strategies, one row per strategy: when a job may continue while a checkpoint is saved. Pure.
 
-These rows determine the choices of ``--ckpt-strategy``, the planned memory, the ranks' imports, the requirements on a
+These rows define the choices of ``--ckpt-strategy``, the planned memory, the imports of ranks, the requirements on a
 save, and the documentation.
 
-Every pytest run of an environment imports this module, so it uses NamedTuples: their classes are created faster than
-dataclasses.
+Every pytest run of an environment imports this module. It uses NamedTuples because their classes are created faster
+than dataclasses.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 
 class StrategySpec(NamedTuple):
-    """One strategy. ``help`` describes it in a few words.
+    """One strategy.
 
-    ``make`` is "module:class", imported only in the ranks (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
-    ``blocks``: the job waits until a save is committed; otherwise simulated training steps run during every save.
-    ``stages``: the state is copied before it is written. A rank then needs memory for two copies, and the engine must
-    be able to save a copy. ``own_process``: a process of the engine's library writes the copy; the engine must have
-    such a process. ``saves_deltas``: between full saves, only the changed pages are saved. ``tiers``: the job saves to
-    a local tier, and some saves are drained from there to the target. ``compresses``: files are compressed by a codec,
-    and the content is as compressible as a training state.
+    - ``make``: "module:class", imported only by the ranks (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
+    - ``blocks``: the job waits until a save is committed. If False, simulated training steps run during every save.
+    - ``stages``: the state is copied before it is written. A rank needs memory for two copies, and the engine must be
+      able to save a copy.
+    - ``own_process``: a process of the engine's library writes the copy. The engine must have such a process.
+    - ``saves_deltas``: saves between full saves contain only changed pages.
+    - ``tiers``: the job saves to a local tier. Some saves are then drained to the target.
+    - ``compresses``: a codec compresses the files. Their content is as compressible as a training state.
     """
 
     name: str
@@ -40,8 +41,8 @@ class StrategySpec(NamedTuple):
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
         """Return the memory in bytes that a rank needs for its state.
 
-        ``state_bytes`` is the engine's memory for the state, ``shard_bytes`` the size of the rank's tensors. A strategy
-        that copies the state before it writes needs the larger of both, and ``shard_bytes`` more for the copy.
+        ``state_bytes`` is the engine's memory for the state, ``shard_bytes`` the size of the rank's tensors. If the
+        strategy copies the state, a rank needs the maximum of both, plus ``shard_bytes`` for the copy.
         """
         return max(state_bytes, shard_bytes) + shard_bytes if self.stages else state_bytes
 
@@ -102,5 +103,5 @@ STRATEGY_OF = {spec.name: spec for spec in STRATEGIES}
 
 
 def strategy_of(subject: Subject) -> StrategySpec:
-    """Return the strategy that a subject names."""
+    """Return the strategy of a subject."""
     return STRATEGY_OF[subject.strategy]

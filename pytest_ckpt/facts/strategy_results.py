@@ -1,6 +1,7 @@
-"""The results of saves by strategies other than sync: during training, as chains of deltas, to a local tier.
+"""The results of saves by other strategies than sync: saves during training, chains of deltas, saves to a local tier.
 
-No model is trained: simulated training steps run during the saves.
+Training is simulated: steps run during saves, and no model is trained. A tier is a level of storage: checkpoints are
+saved to the local tier, and some are drained (copied) to the target.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LOCAL_TIER = "local tier"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepBatch:
-    """Consecutive steps during a save: their count, and their total seconds."""
+    """The count and the total seconds of consecutive steps during a save."""
 
     steps: Count
     seconds: NotNegative
@@ -32,7 +33,7 @@ class StepBatch:
 class StepsOfSave:
     """The training steps before, during and after one save, by rank 0's clock.
 
-    A step ends when all ranks have ended it. Steps during the save (``during``) are summed in batches.
+    A step ends when all ranks have ended it. ``during`` has the steps during the save, summed in batches.
     """
 
     checkpoint: Count
@@ -52,9 +53,9 @@ class StepsOfSave:
 
     @property
     def extra_seconds(self) -> float:
-        """The additional time of the steps during the save, compared with as many undisturbed steps.
+        """The additional time of the steps during the save, compared with the same number of undisturbed steps.
 
-        It is negative if the steps during the save were faster.
+        The result is negative if the steps during the save were faster.
         """
         return sum(batch.seconds for batch in self.during) - self.steps * self.undisturbed_seconds
 
@@ -65,12 +66,14 @@ Reached = Literal["copied", "written", "committed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kill:
-    """One kill of all ranks' processes, ``moment_seconds`` after the last rank had copied its state.
+    """One kill of all ranks' processes during a background save.
 
-    ``reached`` is the last stage that the ranks reported. ``is_committed``: the checkpoint that the ranks were saving
-    exists. ``lost`` describes what is wrong with the newest existing checkpoint; empty if it loaded completely.
-    ``deletes_older``: the checkpoint before the newest committed one was deleted during the save.
-    ``is_commit_withheld``: at the time of the kill, no rank had begun the commit.
+    - ``moment_seconds``: the time of the kill, after the last rank had copied its state.
+    - ``reached``: the last stage that the ranks reported.
+    - ``is_committed``: the checkpoint of the killed save exists as committed.
+    - ``lost``: the fault of the newest committed checkpoint; empty if it loaded completely.
+    - ``deletes_older``: the checkpoint before the newest committed one was deleted during the save.
+    - ``is_commit_withheld``: no rank had begun the commit at the time of the kill.
     """
 
     moment_seconds: NotNegative
@@ -83,10 +86,11 @@ class Kill:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crashes:
-    """Background saves of ``bytes`` whose processes were killed, after one undisturbed save.
+    """Background saves of ``bytes`` whose processes were killed.
 
-    ``usual_seconds`` is the shortest observed time from the end of the copy to the commit. After every kill the newest
-    committed checkpoint was loaded and compared. ``planned`` is the planned number of kills.
+    - ``planned``: the planned number of kills.
+    - ``usual_seconds``: the shortest observed time from the end of the copy to the commit.
+    - ``integrity``: the comparison of the newest committed checkpoint, which was loaded after every kill.
     """
 
     planned: Count
@@ -98,9 +102,10 @@ class Crashes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preempted:
-    """The seconds from a preemption notice on rank 0 to the commit of the next save, for each notice.
+    """The time from a preemption notice to the commit of the next save, for each notice.
 
-    If saves run in the background, a save had just begun when the notice came. Each save has ``bytes``.
+    Rank 0 receives the notice. If saves run in the background, the notice comes when a save has just begun. A save has
+    ``bytes``.
     """
 
     bytes: Count
@@ -109,10 +114,11 @@ class Preempted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """Simulated training during every save: no model is trained.
+    """Simulated training around every save: no model is trained.
 
-    A step takes ``step_seconds``. During the share ``cpu_share`` of a step, the rank works and changes the saved state
-    in place; during the rest it waits, as for an accelerator. At the end of a step, all ranks wait for each other.
+    A step takes ``step_seconds``. For the share ``cpu_share`` of a step, a rank computes and changes the saved state in
+    place. For the rest it waits, as a job waits for an accelerator. At the end of a step, all ranks wait for each
+    other.
     """
 
     step_seconds: NotNegative
@@ -120,7 +126,7 @@ class Training:
     saves: tuple[StepsOfSave, ...]
 
     def of(self, checkpoint: int) -> StepsOfSave | None:
-        """Return the steps around the save of this checkpoint."""
+        """Return the steps around the save of this checkpoint; None if unknown."""
         return next((s for s in self.saves if s.checkpoint == checkpoint), None)
 
 
@@ -128,9 +134,10 @@ class Training:
 class Chains:
     """The load of a chain (a full save and ``deltas`` deltas) after ``deleted`` older checkpoints were deleted.
 
-    The deleted checkpoints had ``deleted_bytes`` of tensors. ``freed_bytes`` is the decrease of the volume's used
-    space; None if the target does not report it. After the load, a delta of the chain was deleted. ``misses_deleted``:
-    no rank then found its file of this delta.
+    - ``deleted_bytes``: the size of the tensors in the deleted checkpoints.
+    - ``freed_bytes``: the decrease of the volume's used space; None if the target does not report it.
+    - ``misses_deleted``: a delta of the chain was deleted after the load, and then no rank found its file of this
+      delta.
     """
 
     deltas: Count
@@ -147,10 +154,10 @@ Tier = Literal["", "local", "target"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrainRule:
-    """Which saves are drained to the target: every ``every``-th save.
+    """How many saves to the local tier are drained to the target: one of ``every`` saves.
 
-    ``target_share`` is the share of failures that destroy the local tier, so that only checkpoints on the target
-    remain.
+    ``target_share`` is the share of failures that destroy the local tier. After such a failure, only the target has
+    checkpoints.
     """
 
     every: Count
@@ -161,8 +168,9 @@ class DrainRule:
 class TierRestore:
     """A restore of the newest checkpoint that is complete on all ranks.
 
-    The checkpoint number ``expected`` in ``expected_tier`` should be restored; the checkpoint ``number`` in ``tier``
-    was chosen. ``integrity`` is None if no checkpoint or an unexpected one was chosen; then nothing was loaded.
+    - ``expected``, ``expected_tier``: the checkpoint to restore, and its tier.
+    - ``number``, ``tier``: the checkpoint that was chosen, and its tier.
+    - ``integrity``: None if nothing was loaded, because no checkpoint or an unexpected checkpoint was chosen.
     """
 
     expected_tier: Literal["local", "target"]
@@ -180,12 +188,13 @@ class TierRestore:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeLoss:
-    """The loss of the local tier of host ``lost``. Its ``partner`` returned the copies of the lost files, and all ranks
-    loaded.
+    """The loss of the local tier of the host ``lost``, and a restore from the copies on its ``partner``.
 
-    During the save, ``copied_bytes`` were copied to partners over the ranks' network in ``copy_seconds``.
-    ``returned_bytes`` were returned in ``return_seconds``. ``missing`` is the number of files whose copies no longer
-    existed; if there are any, no checkpoint was loaded, and ``integrity`` is None.
+    - ``copied_bytes``, ``copy_seconds``: copies to partners over the ranks' network, during the save.
+    - ``returned_bytes``, ``return_seconds``: copies that the partner returned.
+    - ``load_seconds``: the load by all ranks after the return.
+    - ``missing``: the number of lost files without a copy. If there are any, nothing was loaded.
+    - ``integrity``: the comparison of the loaded checkpoint; None if nothing was loaded.
     """
 
     hosts: Count
@@ -202,11 +211,14 @@ class NodeLoss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """The seconds of saves of ``bytes`` to the local tier, alternately undisturbed and during a drain; and the seconds
-    of the drains.
+    """The seconds of saves of ``bytes`` to the local tier, in turn undisturbed and during a drain, and of the drains.
 
-    Two restores follow. Before ``complete``, the newest checkpoint is only in the local tier. Before ``incomplete``,
-    the files of one rank are missing in the local tier. ``node_loss`` is None if the ranks are on one host.
+    Two restores follow:
+
+    - ``complete``: the newest checkpoint is only in the local tier.
+    - ``incomplete``: the files of one rank are missing in the local tier.
+
+    ``node_loss`` is None if all ranks are on one host.
     """
 
     bytes: Count

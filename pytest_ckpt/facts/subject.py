@@ -1,4 +1,4 @@
-"""The subject of a measurement, and an operation within it, with their texts and file names."""
+"""The subject of a measurement, and the operations on it, with their texts and file names."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ Stage = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """The identity of a measurement: model, layout, engine and strategy. The subject's own saves and loads are those
-    outside of all patterns.
+    """The identity of a measurement: model, layout, engine and strategy.
 
-    ``processes`` is set only for an open layout; other layouts define their number of processes.
+    The subject's own saves and loads are the saves and loads outside of all patterns. ``processes`` is set only for an
+    open layout; other layouts define their number of processes.
 
-    Its text leaves out defaults: ``llama3-8b-full``, ``llama3-8b-open-16/stream``, ``llama3-8b-full/dcp/async``. Two
-    measurements with the same text have the same subject and may be compared. Files contain a subject as its text.
+    The text of a subject omits defaults: ``llama3-8b-full``, ``llama3-8b-open-16/stream``,
+    ``llama3-8b-full/dcp/async``. Files store a subject as this text. If two measurements have the same text, they may
+    be compared.
     """
 
     model: str
@@ -56,7 +57,7 @@ class Subject:
     strategy: str = DEFAULT_STRATEGY
 
     def __str__(self) -> str:
-        """Return the text of the subject, without default values."""
+        """Return the text of the subject without default values."""
         parts = [self.layout]
         if (self.engine, self.strategy) != (DEFAULT_ENGINE, DEFAULT_STRATEGY):
             parts.append(self.engine)
@@ -71,12 +72,12 @@ class Subject:
 
     @property
     def slug(self) -> str:
-        """The subject as a part of file names: its text without slashes and colons, which some file systems refuse."""
+        """The subject's text for file names, without slashes and colons, which some file systems refuse."""
         return str(self).replace("/", "+").replace(":", "-")
 
     @classmethod
     def from_text(cls, text: str) -> Subject:
-        """Return the subject with this text. Raises ValueError for any other text."""
+        """Return the subject with this text. Raises ValueError if the text is not the text of a subject."""
         layout, *written = text.split("/")
         name, _, last = layout.rpartition("-")
         processes = None
@@ -94,10 +95,11 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationRef:
-    """An operation of a subject, or one stage of the operation, identified by its scenario and its number.
+    """An operation on a subject, or one stage of the operation.
 
-    ``index`` counts from 1; None for a stage that belongs to all operations. ``level`` is the share of the volume that
-    ballast has filled, 0 without ballast.
+    - ``scenario``: the pattern of the operation; empty for the subject's own saves and loads.
+    - ``index``: the number of the operation, from 1; None for a stage that belongs to all operations.
+    - ``level``: the share of the volume that ballast fills; 0 without ballast.
     """
 
     subject: Subject

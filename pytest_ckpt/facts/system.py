@@ -1,4 +1,4 @@
-"""A vendor's description of the system under test: the table of all known facts and of the mandatory ones.
+"""The facts in a vendor's description of the system under test: the table of known facts, some of which are required.
 
 The list follows what SPECstorage, MLPerf Storage and SNIA require to be disclosed with a result.
 """
@@ -19,10 +19,10 @@ PICTURE = "picture"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One known fact of the system's description. ``kind`` is the expected type, ``description`` the comment in the
-    template.
+    """One known fact in the description of a system.
 
-    If a ``needed`` fact is missing, a certificate states that the system is not described.
+    ``kind`` is the expected type, ``description`` the comment in the template. If a ``needed`` fact is missing, a
+    certificate states that the system is not described.
     """
 
     name: str
@@ -131,14 +131,14 @@ REPEATED: dict[str, tuple[Fact, ...]] = {
 
 
 def fact_in_words(name: str) -> str:
-    """Return the description of a fact from its ``table.name``; only the name for an unknown fact."""
+    """Return the description of the fact ``table.name``, with its name. For an unknown fact, return only the name."""
     table, _, fact = name.partition(".")
     known = {each.name: each.description for each in FACTS.get(table, ())}
     return f"{known[fact]} ({name})" if fact in known else name
 
 
 def not_told(described: Told | None) -> list[str]:
-    """Return the mandatory facts that a system's description lacks, as ``table.name``; all mandatory facts for None."""
+    """Return the required facts that a description lacks, as ``table.name``: all of them without a description."""
     missing = []
     for table, facts in FACTS.items():
         given = (described or {}).get(table) or {}

@@ -1,4 +1,7 @@
-"""A target, the storage below it, and a run's area on it, as plain data that processes exchange."""
+"""A target, the storage below it, and a run's area on it, as plain data that processes exchange.
+
+An area is the run's own directory, or its own prefix in a bucket, on the target.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ LayerKind = Literal["file system", "device", "file", "process", "network", "memo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer of the storage below a target. ``depth`` counts the layers from the target's mount, whose depth is 0.
+    """One layer of the storage below a target.
 
-    ``text`` names the layer.
+    ``text`` names the layer. ``depth`` is the number of layers above it; the target's mount has depth 0.
     """
 
     kind: LayerKind
@@ -29,9 +32,9 @@ class Layer:
 class StorageStack:
     """All storage layers below the target on one host, upper layers first.
 
-    ``files`` are files of this host that contain the target's bytes, as for a loop device. The page cache may contain
-    the same bytes a second time, as pages of these files. ``blind`` has one phrase for each cache that is not included
-    when the target's cached pages are counted.
+    - ``files``: files of this host that contain the target's bytes, such as the image of a loop device. The page cache
+      may contain the same bytes a second time, as pages of these files.
+    - ``blind``: one phrase for each cache that the count of the target's cached pages misses.
     """
 
     host: str = ""
@@ -41,19 +44,17 @@ class StorageStack:
 
     @property
     def memory(self) -> tuple[str, ...]:
-        """The names of layers that are in the memory of the host."""
+        """The names of the layers that are in the host's memory."""
         return tuple(layer.text for layer in self.layers if layer.kind == "memory")
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """The names of layers that a user-space process serves; the kernel cannot count or drop the cache of such a
-        process.
-        """
+        """The names of the layers that a user-space process serves. The kernel cannot count or drop its cache."""
         return tuple(layer.text for layer in self.layers if layer.kind == "process")
 
     @property
     def sentence(self) -> str:
-        """The layers in words, such as "ext4 on /dev/loop0 on the file /images/a on ext4 on /dev/vda"."""
+        """The layers as text, such as "ext4 on /dev/loop0 on the file /images/a on ext4 on /dev/vda"."""
         text = ""
         depth = -1
         for layer in self.layers:
@@ -93,11 +94,13 @@ A scenario is omitted if the target lacks one of its capabilities.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointRef:
-    """One save of one subject. ``subject`` is the subject's slug; ``number`` counts from 1 over all roles of a run.
+    """A reference to one save of one checkpoint.
 
-    ``attempt`` (from 0) is incremented with every save of the same number. The names of objects contain the complete
-    reference, so a run never reuses the name of an object. ``commit`` is the file by which an engine's library commits
-    the checkpoint itself; if it is empty, the store commits the checkpoint.
+    - ``subject``: the slug of the subject.
+    - ``number``: counts from 1 over all roles of a run.
+    - ``attempt``: from 0, incremented with every save of the same number. Names of objects contain the complete
+      reference, so a run never reuses the name of an object.
+    - ``commit``: the file by which the engine's library commits the checkpoint; empty if the store commits it.
     """
 
     subject: str
@@ -109,14 +112,15 @@ class CheckpointRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """How the clients of a run reach a target over the network. It contains no secret.
+    """How the clients of a run reach a target over the network, without secrets.
 
-    ``endpoints`` are URLs; if empty, the libraries of the target's scheme choose the endpoint. ``ca_bundle`` is the
-    file of the certificates for TLS; empty for the system's certificates. Every part of an object except the last has
-    at least ``part_bytes``. Ranks and the cleaner tolerate temporary errors for ``borne_seconds``. ``embedded`` names
-    the server without credentials that the run itself started on this host; empty for storage under test.
-    ``unversioned``: the operator states that the bucket keeps no versions, because the run has no permission to query
-    this.
+    - ``endpoints``: URLs. If empty, the libraries of the target's scheme choose the endpoint.
+    - ``ca_bundle``: the file with the certificates for TLS; empty for the system's certificates.
+    - ``part_bytes``: the minimum size of each part of an object except the last part.
+    - ``borne_seconds``: the time for which ranks and the cleaner tolerate temporary errors.
+    - ``embedded``: the name of the server without credentials that the run started on this host; empty for storage
+      under test.
+    - ``unversioned``: the operator declares that the bucket keeps no versions. The run has no permission to query this.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -128,24 +132,26 @@ class Access:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options that give the clean-up command the same access, each quoted for a shell."""
+        """The options that give the clean-up command the same access, quoted for a shell."""
         told = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
         return tuple(f"--{name}={shlex.quote(value)}" for name, value in told if value)
 
     def of_client(self, number: int) -> Access:
-        """Return the access for one of many clients, numbered from 0. Each client begins with another endpoint."""
+        """Return the access of client ``number``, from 0. Clients begin with different endpoints, in turn."""
         first = number % max(1, len(self.endpoints))
         return dataclasses.replace(self, endpoints=self.endpoints[first:] + self.endpoints[:first])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AreaRef:
-    """A run's own area on a target, for every process that opens it: ranks, checks, a second client, the cleaner.
+    """A reference to a run's area, for every process that opens the area: ranks, checks, a second client, the cleaner.
 
-    ``opener`` is ``module:function``: a function that takes the AreaRef and returns a Store, imported only if it is
-    used. ``location`` is the place of the area in the format of its scheme. ``identity`` distinguishes it from another
-    area of the same name. ``access`` describes the network access of an area without a path. An AreaRef contains no
-    secrets: credentials come from each process's own environment.
+    It contains no secrets: credentials come from each process's own environment.
+
+    - ``opener``: ``module:function``, imported only if used. The function receives the AreaRef and returns a Store.
+    - ``location``: the location of the area, in the format of its scheme.
+    - ``identity``: distinguishes the area from another area of the same name.
+    - ``access``: the network access of an area without a path.
     """
 
     scheme: str
@@ -156,15 +162,15 @@ class AreaRef:
     access: Access = Access()
 
     def of_client(self, number: int) -> AreaRef:
-        """Return the area as one of many clients reaches it. Clients are numbered from 0; see `Access.of_client`."""
+        """Return the area with the access of client ``number``, from 0 (`Access.of_client`)."""
         return dataclasses.replace(self, access=self.access.of_client(number))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """Space of a target in bytes, as df shows it: space reserved for root is neither used nor free.
+    """The space of a target in bytes, as df shows it: space reserved for root is neither used nor free.
 
-    ``free_files`` is the number of free inodes; None if the target does not count them.
+    ``free_files`` is the number of free inodes; None if the target does not report it.
     """
 
     total_bytes: Count
@@ -175,14 +181,18 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetFacts:
-    """The facts about a target that are determined before a run.
+    """The facts about a target that are known before a run.
 
-    ``kind`` is its file system or protocol; ``gate_kind`` names the gate table for ``auto``; ``is_local`` is true if
-    only this host can write to it, None if unknown; ``capacity`` is None if its space has no known limit. Without "page
-    cache" in ``capabilities`` the target declares that its clients do not cache their reads. ``source`` is its server:
-    a device, an export, or the name that a server reports. ``mount_point`` is empty if there is no mount; ``options``
-    are mount options or facts of the connection. ``plugin`` is the supplier of a target that is not built in; a run on
-    it cannot be certified. ``stack`` is the storage below its mount on the controller's host.
+    - ``kind``: the file system or protocol.
+    - ``gate_kind``: the gate table that ``auto`` chooses.
+    - ``is_local``: only this host can write to the target; None if unknown.
+    - ``capacity``: None if the space has no known limit.
+    - ``capabilities``: without "page cache", the target declares that its clients do not cache reads.
+    - ``source``: the server: a device, an export, or the name that a server reports.
+    - ``mount_point``: empty if there is no mount.
+    - ``options``: mount options, or facts of the connection.
+    - ``plugin``: the supplier of a target that is not built in. A run on such a target cannot be certified.
+    - ``stack``: the storage below the mount on the controller's host.
     """
 
     location: str
@@ -199,25 +209,26 @@ class TargetFacts:
 
     @property
     def is_memory(self) -> bool:
-        """Whether the target's content is in this host's memory, so that reads do not come from storage."""
+        """Whether the target's content is in this host's memory. Reads then do not come from storage."""
         return self.kind in MEMORY_KINDS or bool(self.stack and self.stack.memory)
 
     @property
     def description(self) -> str:
-        """The kind in a sentence: "a nfs4 file system"."""
+        """The kind of target as a phrase: "a nfs4 file system"."""
         return f"a {self.kind} file system" if "paths" in self.capabilities else f"a target of the kind {self.kind}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetSpec:
-    """A kind of target. ``scheme`` precedes ``://`` in a location; empty for a path.
+    """A kind of target.
 
-    ``make`` is ``module:function``, imported only in the controller. The function takes the location (the text after
-    ``://``), and an `Access` if the target ``is_remote``; it returns a Target. ``serve`` is a similar function for
-    ``--ckpt-endpoint=embedded``: it returns a context manager that runs a server on this host and yields its `Access`;
-    empty if there is no such server. ``removal`` is a command that removes the content of a location; the location is
-    appended to the command. It is empty if no such command is known. ``plugin`` is the supplier; empty for a built-in
-    target.
+    - ``scheme``: the text before ``://`` in a location; empty for a path.
+    - ``make``: ``module:function``, imported only by the controller. The function receives the location (the text after
+      ``://``) and, if the target ``is_remote``, an `Access`. It returns a Target.
+    - ``serve``: a similar function for ``--ckpt-endpoint=embedded``. It returns a context manager that runs a server on
+      this host and yields the server's `Access`; empty if there is no such server.
+    - ``removal``: a command that removes the content of the location that follows it; empty if unknown.
+    - ``plugin``: the supplier; empty for a built-in target.
     """
 
     scheme: str
@@ -269,7 +280,7 @@ TARGETS: dict[str, TargetSpec] = {
 
 
 def removal_of(scheme: str, location: str, access: Access = Access()) -> str:
-    """Return the command by which a user removes the content of a location; empty if unknown."""
+    """Return the command with which a user removes the content of a location; empty if unknown."""
     spec = TARGETS.get(scheme)
     if not spec or not spec.removal:
         return ""
@@ -280,8 +291,9 @@ def removal_of(scheme: str, location: str, access: Access = Access()) -> str:
 class Names:
     """The names that a run may have created in its area, over all ranks.
 
-    ``files`` maps subjects to the names of the files in their checkpoints, ``other_files`` to the names of their other
-    files. All content of ``directories`` is from the run: at most ``in_directories`` files and directories.
+    - ``files``: the names of files in checkpoints, by subject.
+    - ``other_files``: the names of other files, by subject.
+    - ``directories``: directories with content of the run only, at most ``in_directories`` files and directories.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -294,8 +306,8 @@ class Names:
 class Leftover:
     """Files or objects that an earlier run left: a description, the reason, and the command that removes them.
 
-    ``command`` is empty if there is none. ``elsewhere`` is the host of that run if this host cannot determine whether
-    the run is still in progress.
+    ``command`` is empty if there is none. If this host cannot determine whether the earlier run is still in progress,
+    ``elsewhere`` is the host of that run.
     """
 
     what: str
@@ -305,7 +317,7 @@ class Leftover:
 
     @property
     def remedy(self) -> str:
-        """The remedy, as the end of a sentence."""
+        """The remedy as the last part of a sentence."""
         remove = f"remove it: {self.command}" if self.command else "remove it by hand"
         if self.elsewhere:
             return (

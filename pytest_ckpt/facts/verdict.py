@@ -1,4 +1,4 @@
-"""Records of verdicts on requirements, reason codes, outcomes and grades."""
+"""Verdicts on requirements, their outcomes and reason codes, and the grades of a run."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ REASONS: Mapping[Reason, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptanceBound:
-    """A conclusion from the measured operations of a run about the operations that were not measured.
+    """A conclusion from the measured operations about the operations that were not measured.
 
-    ``met`` of ``trials`` operations met the limit. So at least ``share`` of all operations meet it, with
-    ``confidence``, if operations are independent. ``misses_allowed`` is the number of operations that may miss the
-    limit without failing the requirement: 0 unless the run planned misses and completed its plan.
+    ``met`` of ``trials`` operations met the limit. If operations are independent, at least the share ``share`` of all
+    operations meets the limit, with the level of confidence ``confidence``. ``misses_allowed`` operations may miss the
+    limit without failing the requirement. It is 0 unless the run planned misses and completed its plan.
     """
 
     trials: CountFromOne
@@ -102,13 +102,31 @@ class AcceptanceBound:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
-    """The verdict on one requirement and subject. Requirement and subject identify it; the node id of a test does not.
+class TimeEstimate:
+    """An estimate of the time that most operations of a run do not exceed, if their times are log-normal.
 
-    ``margin`` is the unused share of the limit (negative if it was missed); None if a requirement has no scale.
-    ``reason`` is a code of `REASONS`; a waived verdict keeps the code of the waived failure. ``because`` is one
-    sentence for a person; ``detail`` contains the lines that explain it. ``basis`` names the kind of evidence if a
-    proof can use several kinds. ``bound`` is the conclusion for the operations that were not measured.
+    - ``seconds``: with the level of confidence ``confidence``, the share ``share`` of all operations takes at most this
+      time.
+    - ``fit``: the correlation of the probability plot; 1 is a perfect fit.
+    - ``is_doubtful``: the fit is too low for a reliable estimate.
+    """
+
+    seconds: float
+    share: Share
+    confidence: Share
+    fit: float
+    is_doubtful: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The verdict on one requirement (``id``) and one subject, which together identify the verdict.
+
+    - ``margin``: the unused share of the limit, negative if the limit was missed; None without a numeric limit.
+    - ``reason``: a code of `REASONS`. A waived verdict keeps the code of the failure.
+    - ``because``: one sentence for a person. ``detail`` has the lines that explain it.
+    - ``basis``: the kind of evidence, if a proof can use several kinds.
+    - ``bound``, ``estimate``: conclusions about operations that were not measured.
     """
 
     id: RequirementId
@@ -124,3 +142,4 @@ class Verdict:
     detail: str
     basis: Literal["", "declared", "seen", "other client", "timed canary", "volume"] = ""
     bound: AcceptanceBound | None = None
+    estimate: TimeEstimate | None = None

@@ -1,7 +1,7 @@
-"""The schema of a record's JSON file, derived from the record's class and checked by msgspec.
+"""The schema of a record's JSON file, derived from the record's class. msgspec checks files against the schema.
 
-`codec.to_plain` writes every field, so a file must contain every field; unknown fields are ignored. msgspec is imported
-in the functions that use it: its import takes longer than the import of a run's records, and most runs read no file.
+`codec.to_plain` writes every field, so a file must contain every field; unknown fields are ignored. Functions import
+msgspec when they need it: the import takes longer than the import of a run's records, and most runs read no file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _MAXIMUM_LETTERS = 200
 
 
 def fault(document: Any, kind: Any) -> str:
-    """Return a text on the first difference between a document and the JSON form of ``kind``; empty if there is none.
+    """Return a text on the first difference between ``document`` and the JSON form of ``kind``; empty if none.
 
-    ``kind`` is a dataclass or a TypedDict, and `codec.to_plain` returns its JSON form. Types are strict: 2.0 is not an
-    int, and true is not a number.
+    ``kind`` is a dataclass or a TypedDict. `codec.to_plain` defines the JSON form. Types are strict: 2.0 is not an int,
+    and true is not a number.
     """
     import msgspec  # noqa: PLC0415
 
@@ -48,7 +48,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 
 def written(hint: Any) -> Any:
-    """Return the msgspec type that describes the JSON form (`codec.to_plain`) of a Python type."""
+    """Return the msgspec type of the JSON form of a Python type (`codec.to_plain`)."""
     return _written(cast("Hashable", hint))
 
 
@@ -88,7 +88,7 @@ def _bounded(hint: Any) -> Any:
 
 
 def _object(kind: Any, required: tuple[str, ...] | None = None) -> Any:
-    """Return the JSON object type of a record: all fields are required, or only the fields in ``required``."""
+    """Return the JSON object type of a record. Without ``required``, all fields are required."""
     hints = typing.get_type_hints(kind, include_extras=True)
     names = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(hints)
     fields = {name: _written(hints[name]) for name in names}

@@ -1,1 +1,1 @@
-"""The run as a whole: catalogue of requirements, completeness, obstacles to a certificate, grade, report."""
+"""Results of a whole run: catalogue of requirements, completeness, obstacles to a certificate, grade, report."""

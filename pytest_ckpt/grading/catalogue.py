@@ -1,5 +1,7 @@
-"""The catalogue of requirements, and the definition of a complete run by suites, requirements, checks and subjects.
-Pure.
+"""The catalogue of requirements, and the requirements, checks and subjects of a complete run. Pure.
+
+A subject of a requirement is a planned checkpoint, or a check of the target's behaviour. The gate table of a run states
+which requirements a certificate requires.
 """
 
 from __future__ import annotations
@@ -64,20 +66,20 @@ REQUIREMENTS: Mapping[str, Requirement] = {
 
 
 def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
-    """Return the built-in requirements and the requirements of plugins; a plugin cannot replace a built-in
-    requirement.
+    """Return the built-in requirements and the requirements of plugins.
+
+    A plugin's requirement with the id of a built-in requirement is left out.
     """
     return {**REQUIREMENTS, **{r.id: r for r in extras if r.id not in REQUIREMENTS}}
 
 
 def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capability]) -> Mapping[str, Requirement]:
-    """Return the requirements that apply to a target. Other requirements count neither as failed nor as "not run"."""
+    """Return the requirements that apply to a target with these ``capabilities``."""
     return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 
 def catalogue_of_names(catalogue: Mapping[str, Requirement], names: Collection[str]) -> Mapping[str, Requirement]:
-    """Return the requirements of this version that existed at the time of a run, and the requirements of the run's
-    plugins.
+    """Return the requirements of an earlier run: those in ``names`` and those of plugins.
 
     ``names`` are the ``catalogue_names`` in the report of the run.
     """
@@ -86,7 +88,7 @@ def catalogue_of_names(catalogue: Mapping[str, Requirement], names: Collection[s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatalogueRow:
-    """A requirement as the catalogue of a report shows it."""
+    """A requirement as a row in the catalogue of a report."""
 
     id: RequirementId
     title: str
@@ -100,12 +102,12 @@ class CatalogueRow:
 
 
 def row(requirement: Requirement) -> CatalogueRow:
-    """Return the row for a requirement in the catalogue of a report."""
+    """Return a requirement as a row in the catalogue of a report."""
     return CatalogueRow(**{f.name: getattr(requirement, f.name) for f in fields(CatalogueRow)})
 
 
 def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
-    """Return the plugins' requirements that the catalogue of a report lists. Their functions are not available."""
+    """Return the requirements of plugins in the catalogue of a report. They have no functions."""
     return tuple(
         Requirement(
             id=r["id"],
@@ -124,7 +126,7 @@ def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
 def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, GateDefault]:
     """Return the names that gate tables may use, with their default gate kinds and limits.
 
-    These are every requirement by id, and every check as ``id.subject``.
+    A name is the id of a requirement, or ``id.subject`` for a check.
     """
     names = {r.id: GateDefault(gate=r.severity, limit=r.maximum, suite=r.suite) for r in catalogue.values()}
     return names | {
@@ -145,10 +147,10 @@ NO_TEST = "Its test did not run: it was deselected, or the session ended before 
 def chosen_suites(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[str, ...]:
-    """Return the suites of a run: the suites that the user chose, or for ``auto`` the suites that the gate table
-    requires.
+    """Return the suites of a run that have a requirement for the target.
 
-    With ``auto``, some options add the suite that they need. Suites without a requirement for the target are left out.
+    The user chooses the suites. With ``auto``, these are the suites that the gate table requires, and suites that other
+    options need.
     """
     if settings.suites != ("auto",):
         there = {r.suite for r in catalogue.values()}
@@ -165,10 +167,10 @@ def chosen_suites(
 def requirements_of_run(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[Requirement]:
-    """Return the requirements that a run judges; requirements that the gate table switches off are left out.
+    """Return the requirements that a run judges: all that the gate table does not switch off.
 
     A requirement "where given" is included even if the run lacks its inputs, such as a second client. Its verdict then
-    names the missing inputs and does not affect the grade.
+    states the missing inputs and does not affect the grade.
     """
     return [
         r
@@ -219,7 +221,7 @@ def subjects_of(
 ) -> list[tuple[str, Reason, str]]:
     """Return (subject, reason, sentence) for each subject of a requirement.
 
-    If a subject has no verdict, reason and sentence state why the requirement was not run for it.
+    If the run has no verdict for the subject, reason and sentence state why.
     """
     checkpoints = checkpoints_of_requirement(requirement, plan)
     if not requirement.is_asked(settings):
@@ -236,15 +238,15 @@ def subjects_of(
 
 
 def checkpoints_of_requirement(requirement: Requirement, plan: Plan) -> list[PlannedCheckpoint]:
-    """Return the planned checkpoints to which a requirement applies, by their strategies."""
+    """Return the planned checkpoints whose strategy a requirement applies to."""
     return [c for c in plan.checkpoints if requirement.of_strategy(c.strategy)]
 
 
 def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject]) -> set[Subject]:
-    """Return the subjects with plain blocking saves that a run measures for comparison with other strategies.
+    """Return the subjects with the blocking strategy "sync" that a run measures only for comparison.
 
-    ``subjects`` are the judged subjects, with any strategy. Only the suite "strategies" compares the cost of
-    strategies.
+    Only the suite "strategies" compares the cost of strategies. ``subjects`` are the judged subjects, with any
+    strategy.
     """
     if not settings.asks_strategies:
         return set()

@@ -93,7 +93,7 @@ class Cluster(TypedDict):
 class ReplayedPattern(TypedDict):
     """The pattern of a recorded job that an engine replays: its file, the file's SHA-256, and its text.
 
-    ``pace`` is set if the replay includes the pauses of the job.
+    ``pace`` is present if the replay repeats the pauses of the job.
     """
 
     file: str
@@ -103,9 +103,7 @@ class ReplayedPattern(TypedDict):
 
 
 class FileNames(TypedDict):
-    """The names of a checkpoint's files if the engine's library chooses them, with the fields of
-    `facts.file_rules.FileRule`.
-    """
+    """The names of a checkpoint's files if the engine's library chooses them (`facts.file_rules.FileRule`)."""
 
     of_rank: Text
     shared: list[str]
@@ -118,10 +116,13 @@ class FileNames(TypedDict):
 
 
 class Engine(TypedDict):
-    """An engine of the plan, its owner (empty: built in) and its memory rule.
+    """An engine of the plan, its owner (empty: built in) and the memory that a rank needs.
 
-    A rank needs ``process_bytes``, plus ``state_share`` of the bytes that it saves, plus ``file_share`` of the bytes of
-    its largest file.
+    The memory is the sum of three terms:
+
+    - ``process_bytes``.
+    - ``state_share``, multiplied by the bytes that the rank saves.
+    - ``file_share``, multiplied by the bytes of the rank's largest file.
     """
 
     name: Text
@@ -136,14 +137,14 @@ class Engine(TypedDict):
 
 
 class Memory(TypedDict):
-    """The memory that a checkpoint needs, in bytes: on the rank, and on the host, that need the most."""
+    """The memory in bytes that a checkpoint needs, on the rank and on the host with the highest need."""
 
     largest_rank: Count
     largest_host: Count
 
 
 class Checkpoint(TypedDict):
-    """One checkpoint layout of the plan. Limits apply to this layout at its scale."""
+    """One checkpoint layout of the plan, with its limits at the scale of the run."""
 
     subject: Text
     model: str
@@ -173,8 +174,9 @@ class Checkpoint(TypedDict):
 
 
 class Environment(TypedDict):
-    """The environment of a run, with the fields of `facts.environment.Environment`; for a published result only stated
-    facts.
+    """The environment of a run (`facts.environment.Environment`).
+
+    For a published result of another tool, it has only the facts that the files state.
     """
 
     hosts: list[Annotated[HostFacts, Partly(("host", "ranks"))]]
@@ -187,7 +189,7 @@ class Environment(TypedDict):
 
 
 class Section(TypedDict):
-    """A section that a plugin wrote. pytest-ckpt neither measured nor judged its content."""
+    """A section of the report that a plugin wrote. pytest-ckpt neither measured nor judged its content."""
 
     plugin: Text
     title: Text
@@ -207,14 +209,14 @@ _HowKnown = Annotated[str, Bounds(pattern="^(all ranks|inferred from rank 0|at m
 
 
 class Figure(TypedDict):
-    """The saves, or the loads, of a published result: the published time, the slowest process's time, and the judged
-    time.
+    """The saves, or the loads, of a published result: published times and judged times.
 
-    ``published_seconds`` is the mean of rank 0's times. ``slowest_mean_seconds`` is the mean time of the slowest
-    process, over the operations. ``judged_seconds`` is the time of the slowest process in the slowest operation.
-    ``basis`` states how the slowest process is known; ``bases`` counts the operations by basis. ``outcome``: whether
-    the time limit was met, as far as the files record it. ``known_operations`` is the number of operations whose
-    slowest process is known.
+    - ``published_seconds``: the mean of rank 0's times.
+    - ``slowest_mean_seconds``: the mean over operations of the slowest process's time.
+    - ``judged_seconds``: the time of the slowest process in the slowest operation.
+    - ``basis``: how the slowest process is known. ``bases`` counts the operations by basis.
+    - ``outcome``: whether the time limit was met, as far as the files record it.
+    - ``known_operations``: the number of operations whose slowest process is known.
     """
 
     kind: OperationKind
@@ -236,8 +238,8 @@ class Figure(TypedDict):
 class ReceivedBytes(TypedDict):
     """The bytes that the hosts' network interfaces received during the loads.
 
-    ``at_least``: the interfaces were last read before the loads ended, so more bytes may have been received.
-    ``crossed``: at least 95 % of the loaded bytes were received. False does not prove that loads came from a cache.
+    - ``at_least``: the last sample was taken before the loads ended, so more bytes may have been received.
+    - ``crossed``: at least 95 % of the loaded bytes were received. False does not prove that loads came from a cache.
     """
 
     received_bytes: Count
@@ -248,7 +250,7 @@ class ReceivedBytes(TypedDict):
 
 
 class Published(TypedDict):
-    """For a published result only: the published values next to the judged values."""
+    """The published values and the judged values, only in the report on a published result."""
 
     tool: str
     system: str
@@ -268,11 +270,12 @@ class ChangedLimit(TypedDict):
 
 
 class JudgedAgain(TypedDict):
-    """The original run, if this report is a new judgement of it: the other fields are the results of the new judgement.
+    """The original run, if this report is a new judgement of a finished run.
 
-    ``accelerators`` and ``grade`` belong to the original run; ``grade`` is empty if the run wrote no report. ``judged``
-    is the time of the new judgement in ISO 8601, ``version`` the version of pytest-ckpt that made it. ``limits`` are
-    the options with a changed value.
+    - ``accelerators``, ``grade``: of the original run. ``grade`` is empty if the run wrote no report.
+    - ``judged``: the time of the new judgement, in ISO 8601.
+    - ``version``: the version of pytest-ckpt that made the new judgement.
+    - ``limits``: the options with a changed value.
     """
 
     accelerators: CountFromOne
@@ -285,7 +288,7 @@ class JudgedAgain(TypedDict):
 class Report(TypedDict):
     """The measurements, verdicts and conclusions of one run of pytest-ckpt.
 
-    Fields may be added; a changed meaning requires a new schema number.
+    A version may add fields. A changed meaning requires a new schema number.
     """
 
     schema: Literal["pytest-ckpt/report/1"]
@@ -329,10 +332,9 @@ SCHEMA = "pytest-ckpt/report/1"
 
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
-    """Return a line for every disclosed setting that differs from its default, with its origin, and for every relaxed
-    row of the gate table.
+    """Return the lines that a certificate discloses: changed settings, and relaxed rows of the gate table.
 
-    An option with the role "disclosed" is a disclosed setting.
+    A setting is disclosed, with its origin, if its option has the role "disclosed" and its value is not the default.
     """
     disclosed = {option.flag for option in with_role("disclosed")}
     return [
@@ -343,7 +345,7 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
 
 
 def plugin_sentences(plugins: Iterable[PluginFacts]) -> list[str]:
-    """Return a sentence for every plugin that took part: its version and its hooks."""
+    """Return a phrase with version and hooks for every plugin that took part."""
     return [
         f"plugin {p.label} takes part with {', '.join(hook.removeprefix('pytest_ckpt_') for hook in p.hooks)}"
         for p in plugins
@@ -371,9 +373,9 @@ def make_document(
 ) -> dict[str, Any]:
     """Return the report in the form of ``report.json``, in plain types.
 
-    ``system`` is the vendor's description of the system under test. ``catalogue_names`` are the requirements and checks
-    of the version that made the run. Without ``foresees`` there is no forecast: published measurements of other tools
-    are not a basis for one.
+    - ``system``: the vendor's description of the system under test.
+    - ``catalogue_names``: the requirements and checks in the version that made the run.
+    - ``foresees``: add a forecast. Published measurements of other tools are not a basis for a forecast.
     """
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)

@@ -1,6 +1,4 @@
-"""Statements about engines in a certificate: their suppliers, their memory, and their libraries compared with `stream`.
-Pure.
-"""
+"""Statements on engines in a certificate: suppliers, memory, and the overhead of an engine's library. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ _DIGITS = 12
 
 
 def engine_sentences(settings: Settings) -> list[str]:
-    """Return a sentence for each engine of another package, and for each replayed pattern."""
+    """Return a phrase for each engine of another package, and for each replayed pattern."""
     owners = [f"engine {e.name} is of {e.owner}, not of pytest-ckpt" for e in settings.engines if e.owner]
     patterns = [(e.name, e.files.pattern) for e in settings.engines if e.files.pattern]
     paces = {AS_SOON: "", AS_RECORDED: ", with the pauses that the job made"}
@@ -38,11 +36,10 @@ def engine_sentences(settings: Settings) -> list[str]:
 
 
 def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[str]:
-    """Return a sentence for each measurement with ranks that used far more memory than their engine states.
+    """Return a phrase for each measurement in which ranks used far more memory than their engine states.
 
-    The plan then required too little memory of the hosts. The kernel records the peak of a whole process, which may
-    serve several checkpoints in one launch. So the peak is compared with the largest memory stated for any of these
-    checkpoints.
+    The plan then required too little memory of the hosts. The kernel records the peak of a process, which may serve
+    several checkpoints in one launch. Therefore the peak is compared with the largest memory stated for any of them.
     """
     sentences = []
     for m in measurements:
@@ -65,12 +62,11 @@ def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkOverhead:
-    """The comparison of two subjects of one run: the engine of ``subject`` uses a library, the engine of ``against`` is
-    `stream`.
+    """The comparison of an engine that uses a library (``subject``) with the engine `stream` (``against``), in one run.
 
-    `stream` has no library: its requests go from its buffers to the storage. Ratios and seconds compare the medians of
-    all saves, and of all loads. Seconds are negative if the engine with the library is faster. They do not affect
-    verdicts.
+    `stream` sends its requests from its own buffers to the storage, without a library. Ratios and seconds compare the
+    medians of all saves, and of all loads. Seconds are negative if the engine with the library is faster. Verdicts do
+    not depend on this comparison.
     """
 
     subject: Text
@@ -82,9 +78,9 @@ class FrameworkOverhead:
 
 
 def framework_overheads(measurements: Sequence[Measurement]) -> list[FrameworkOverhead]:
-    """Return a comparison for each subject whose engine uses a library, if `stream` was measured in the same run.
+    """Return a comparison with `stream` for each subject whose engine uses a library.
 
-    All planned operations of both subjects must have been measured.
+    Both subjects must have all planned operations.
     """
     whole = {m.subject: m for m in measurements if _is_whole(m)}
     rows = []
@@ -112,5 +108,5 @@ def _is_whole(measurement: Measurement) -> bool:
 
 
 def _median(measurement: Measurement, kind: OperationKind) -> float:
-    """Return the median time of the saves or loads of full checkpoints; the library does not create deltas."""
+    """Return the median time of the saves or loads of complete checkpoints, without deltas."""
     return statistics.median(operation.seconds for operation in measurement.whole(kind))

@@ -1,4 +1,7 @@
-"""The forecast for the whole cluster: more clients, the slowest of more ranks, a month of training. Not a verdict."""
+"""The forecast for the whole cluster: rates of more clients, the slowest of more ranks, a month of training.
+
+It does not affect verdicts.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,10 @@ _DIGITS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectedRate(Projection):
-    """The rates that are predicted for more clients (``unit``), from the measured rates of a few client counts.
+    """The rates predicted for more clients, from the measured rates of a few client counts.
 
-    ``sufficient_up_to_accelerators_low`` and ``sufficient_up_to_accelerators_high`` are bounds of the largest cluster
-    whose limit these clients would meet.
+    ``unit`` is the unit of a client. ``sufficient_up_to_accelerators_low`` and ``sufficient_up_to_accelerators_high``
+    are bounds of the largest cluster whose limit these clients would meet.
     """
 
     kind: OperationKind
@@ -47,11 +50,10 @@ class ProjectedRate(Projection):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpectedSlowest:
-    """The expected time of the slowest of all ``ranks`` that save a checkpoint on the whole cluster, in seconds at full
-    size.
+    """The predicted time of the slowest rank in a save or load by all ``ranks`` of the whole cluster, at full size.
 
-    It is extrapolated from the slowest times of ``measured_ranks``; the median is assumed to be the same. ``seconds``
-    is the mean; ``low_seconds`` and ``high_seconds`` are the ends of the middle 90 %.
+    It is extrapolated from the slowest times of ``measured_ranks`` ranks. The median is assumed to stay the same.
+    ``seconds`` is the mean. The middle 90 % lie between ``low_seconds`` and ``high_seconds``.
     """
 
     kind: OperationKind
@@ -64,10 +66,10 @@ class ExpectedSlowest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedMonth:
-    """The share of a month that is spent on training: median and middle 90 % of the simulated runs. Lost hours are
-    medians.
+    """The share of a simulated month that is spent on training (``goodput``): the median of all simulated runs.
 
-    Saves are ``interval_seconds`` apart: the interval of the rule, but at least the time of a save.
+    ``goodput_low`` and ``goodput_high`` enclose the middle 90 %. Hours are medians. ``interval_seconds`` is the time
+    between saves: the interval of the run's rule, but at least the time of a save.
     """
 
     accelerators: Count
@@ -83,8 +85,9 @@ class SimulatedMonth:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """The forecast of one subject on the whole cluster. ``month`` is None if there are too many failures to
-    simulate.
+    """The forecast of one subject on the whole cluster.
+
+    ``month`` is None if there are too many failures to simulate.
     """
 
     subject: Text
@@ -94,7 +97,7 @@ class Forecast:
 
 
 def forecasts(plan: Plan, measurements: Sequence[Measurement]) -> list[Forecast] | None:
-    """Return a forecast for each complete measurement; None if numpy is missing."""
+    """Return a forecast for each complete measurement; None if numpy is not installed."""
     whole = [
         m
         for m in measurements

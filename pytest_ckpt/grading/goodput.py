@@ -1,4 +1,8 @@
-"""The effect of measured times on training: sufficient cluster sizes, and the share of time spent on training. Pure."""
+"""The effect of measured times on training: sufficient cluster sizes, and the share of time spent on training. Pure.
+
+This share is the goodput, also called effective training time ratio. If a measurement was not at full size, times are
+projected to full size at the same bandwidth.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +31,10 @@ CLUSTERS = (1_000, 4_000, 16_000, 32_000, 64_000, 100_000)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSize:
-    """The largest cluster, in accelerators, whose limits the times of a subject met.
+    """The largest cluster, in accelerators, whose limits a subject's times meet: by saves, by loads, and by both.
 
-    Operations that may miss the limit, by the sampling plan of ``--ckpt-confidence``, are left out. None: the
-    measurement is missing, or it is too short or too small to be projected.
+    The slowest operations are left out if the sampling plan of ``--ckpt-confidence`` permits them to miss the limit. A
+    size is None if the measurement is missing, or too short or too small to be projected.
     """
 
     subject: Text
@@ -42,7 +46,7 @@ class ClusterSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """The checkpoint interval that one rule gives, and the effective training time ratio at this interval."""
+    """The checkpoint interval by one rule, and the effective training time ratio at this interval."""
 
     name: str
     interval_seconds: NotNegative
@@ -51,9 +55,10 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterGoodput:
-    """The goodput of a cluster with the times of a subject, if the job saves at the interval with the least loss.
+    """The goodput of a cluster with a subject's times, if the job saves at the interval with the least loss.
 
-    ``is_served``: the limits of the cluster are met; None if the measurement is too short or too small to decide.
+    ``is_served``: the times meet the limits of the cluster; None if the measurement is too short or too small to
+    decide.
     """
 
     accelerators: Count
@@ -64,11 +69,12 @@ class ClusterGoodput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRow:
-    """The effect of one subject's measured times, at full size, on training.
+    """The effect of one subject's times, at full size, on training.
 
-    ``save_seconds`` is the training time lost to the costliest save; if full saves and deltas alternate, to the average
-    save. ``at_risk_seconds`` is the average work lost in a failure in addition to half an interval; 0 if the job waits
-    during a save.
+    - ``save_seconds``: the training time that the costliest save costs; the average save if full saves and deltas
+      alternate.
+    - ``at_risk_seconds``: the average work that a failure loses in addition to half an interval; 0 if the job waits
+      during a save.
     """
 
     subject: Text
@@ -81,10 +87,7 @@ class TrainingRow:
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
-    """Return, for each measurement, the largest cluster for which its times are sufficient.
-
-    If the measurement was not at full size, the times are projected to full size.
-    """
+    """Return the largest cluster for which the times are sufficient, for each measurement."""
     rows = []
     for m in measurements:
         # An operation that is too short or too small implies no limit of another cluster.
@@ -112,9 +115,9 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
 
 
 def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequence[ClusterSize]) -> list[TrainingRow]:
-    """Return the effect of the measured times on training, for the intervals by the rule, by Young and by Daly.
+    """Return the effect of the measured times on training, with the intervals by the run's rule, by Young and by Daly.
 
-    The time to restart the job itself counts as zero. ``sizes`` come from `cluster_sizes`.
+    The time to restart the job counts as zero. ``sizes`` come from `cluster_sizes`.
     """
     rows = []
     served = {size.subject: size.overall for size in sizes}
@@ -149,9 +152,10 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequen
 class _WorstTimes:
     """The costliest save and the slowest load of a subject, in seconds at full size.
 
-    ``lost_seconds`` is the training time that a save costs: the maximum, or the mean if full saves and deltas
-    alternate. ``cost`` is the cost of the save that puts most work at risk. ``minimum_interval_seconds`` is the minimum
-    time between the starts of two saves.
+    - ``lost_seconds``: the training time that a save costs: the maximum, or the mean if full saves and deltas
+      alternate.
+    - ``cost``: the cost of the save that puts most work at risk.
+    - ``minimum_interval_seconds``: the minimum time between the starts of two saves.
     """
 
     lost_seconds: float
@@ -201,18 +205,16 @@ def _at(accelerators: int, worst: _WorstTimes, largest: int | None, limits: Clus
 
 
 def _full_size_costs(measurement: Measurement) -> list[SaveCost]:
-    """Return the cost of each save at full size: measured, or projected at the same bandwidth. Empty if saves are
-    missing.
-    """
+    """Return the cost of each save at full size; empty if saves are missing."""
     if len(measurement.of_kind("save")) < measurement.operations_planned:
         return []
     return at_full_size(save_costs(measurement), measurement)
 
 
 def _full_size_seconds(measurement: Measurement, kind: str, misses: int = 0) -> float | None:
-    """Return the seconds of the slowest operation at full size: measured, or projected at the same bandwidth.
+    """Return the seconds of the slowest operation at full size, without the ``misses`` slowest ones.
 
-    The ``misses`` slowest operations are left out. None if operations are missing.
+    Return None if operations are missing.
     """
     seconds = sorted((o.seconds for o in measurement.operations if o.kind == kind), reverse=True)
     if len(seconds) < measurement.operations_planned or not seconds:

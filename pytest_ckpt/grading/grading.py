@@ -1,4 +1,7 @@
-"""Derives the grade, the exit code and the reasons from the verdicts. Pure."""
+"""Derives the grade, the exit code and the reasons of a run from its verdicts. Pure.
+
+A rehearsal is a run that cannot be certified because of its settings or clients, for example a reduced scale.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ _SLOW_CLIENTS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """All verdicts of a run, in the order of the plan and the catalogue, and the conclusions from the verdicts."""
+    """All verdicts of a run, ordered by subject, and the grade, exit code and reasons that follow."""
 
     verdicts: tuple[Verdict, ...]
     grade: Grade
@@ -61,13 +64,16 @@ def judge_run(
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     clients: Clients | None = None,
 ) -> Judgement:
-    """Return the judgement of a run: all verdicts, including "not run" for requirements without a test, and the grade.
+    """Return the judgement of a run, with the verdict "not run" for each requirement without a test.
 
-    ``verdicts`` come from the tests that ran. A run is certified if every required requirement was met at full scale
-    and every test was run; a run at reduced scale is at best a rehearsal. ``waivers`` count if they have not ended
-    before the run's ``day``. ``catalogue`` is the catalogue of the run, with the requirements of plugins. ``clients``
-    are the facts of the hosts: if they do not meet a demand of the gate table, or are unknown, the run is not
-    certified.
+    A run is certified if every required requirement was met at full scale and every test ran. A run at reduced scale is
+    at best a rehearsal.
+
+    - ``verdicts``: from the tests that ran.
+    - ``waivers``: they count if they have not ended before ``day``, the day of the run.
+    - ``catalogue``: all requirements of the run, with the requirements of plugins.
+    - ``clients``: facts of the hosts. If a host does not meet a demand of the gate table, or a fact is unknown, the run
+      is not certified.
     """
     known = {(v.id, v.subject): v for v in verdicts}
     chosen = chosen_suites(settings, gates, catalogue)
@@ -86,7 +92,7 @@ def judge_run(
 
 
 def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
-    """Return verdicts ordered by subject; verdicts on the target itself come last."""
+    """Return verdicts in the order of the plan's subjects; verdicts on the target's behaviour come last."""
     order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
     return sorted(verdicts, key=lambda v: order.get(v.subject, len(order)))
 
@@ -94,7 +100,7 @@ def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
 def rehearsal_reasons(
     plan: Plan, settings: Settings, gates: Gates, measurements: Sequence[Measurement], clients: Clients
 ) -> tuple[str, ...]:
-    """Return the reasons why a run can only be a rehearsal, one sentence each."""
+    """Return the reasons why a run is at best a rehearsal, one sentence each."""
     return (
         *(s.reason for s in shortfalls(plan, settings, gates)),
         *_reread_reasons(settings, measurements),
@@ -116,8 +122,9 @@ def conclude(
 ) -> Judgement:
     """Return the grade, the exit code and the reasons that follow from all verdicts of a run.
 
-    ``rehearsals`` are the reasons why no certificate is possible, ``ended_waivers`` are sentences about expired
-    waivers. ``unheld`` is the reason if the checkpoints are smaller than the gate table requires; None if they are not.
+    - ``rehearsals``: why the run is at best a rehearsal.
+    - ``ended_waivers``: sentences about expired waivers.
+    - ``unheld``: why the checkpoints are smaller than the gate table requires; None if they are large enough.
     """
     failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
     missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]
@@ -161,7 +168,7 @@ def conclude(
 
 
 def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Requirement]) -> list[str]:
-    """Return sentences on the requirements that were not run or have no result, one for each cause."""
+    """Return sentences on the requirements without a result, one for each cause."""
     causes: dict[tuple[str, str], list[str]] = {}
     for verdict in missing:
         verb = "gave no result" if verdict.reason in _RAN else "did not run"
@@ -173,9 +180,7 @@ def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Require
 
 
 def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:
-    """Return at most one reason against a certificate: a checkpoint was loaded repeatedly, and the load may have come
-    partly from a cache.
-    """
+    """Return a reason against a certificate if a checkpoint that was loaded repeatedly may have come from a cache."""
     if not 0 < settings.keep_last < settings.operations:
         return []
     return [
@@ -187,7 +192,7 @@ def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> 
 
 
 def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
-    """Return the reasons against a certificate if not every rank recorded its own times."""
+    """Return reasons against a certificate if ranks did not record their own times."""
     reasons = []
     for m in measurements:
         inferred = [o for o in m.operations if o.basis == "inferred from rank 0"]
@@ -206,7 +211,7 @@ def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def of_crashed_run(judgement: Judgement) -> Judgement:
-    """Return the judgement of a run in which pytest-ckpt or pytest itself failed: "certified" becomes "incomplete"."""
+    """Return the judgement of a run in which pytest-ckpt or pytest failed: "certified" becomes "incomplete"."""
     if judgement.grade != "certified":
         return judgement
     reasons = (*(r for r in judgement.reasons if r != ALL_MET), CRASHED)
@@ -216,8 +221,8 @@ def of_crashed_run(judgement: Judgement) -> Judgement:
 def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgement:
     """Return the judgement of a run that was judged again without its plugins.
 
-    ``unjudged`` maps requirements to the missing plugins. If one of these requirements is required and was met in the
-    run, the run does not pass: "certified" becomes "incomplete".
+    ``unjudged`` maps requirements to the missing plugins. If a required one of these requirements was met in the run,
+    the run no longer passes: "certified" becomes "incomplete".
     """
     kept = {v.id for v in judgement.verdicts if v.id in unjudged and v.severity == "required" and v.outcome == "met"}
     if not kept:

@@ -1,5 +1,6 @@
-"""Whether a host's network or its ceiling without storage limited a measurement, from the bytes that the host moved.
-Pure.
+"""Whether a host limited a measurement: by its network, or by its highest rate without storage (its ceiling). Pure.
+
+The rate of a host is derived from the bytes that it moved in saves and loads.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _MAXIMUM_NAMED = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRate:
-    """The median rate of one host in one kind of operation, and the rate of the host's network (None: unknown).
+    """The median rate of one host in saves or in loads, and the rate of its network, in bytes a second.
 
-    Both are in bytes a second.
+    The rate of the network is None if it is unknown.
     """
 
     subject: str
@@ -48,23 +49,26 @@ class HostRate:
 
     @property
     def share(self) -> float | None:
-        """The used share of the network's rate; None if the rate is unknown."""
+        """The share of the network's rate that the host used; None if the network's rate is unknown."""
         return self.bytes_per_second / self.network_bytes_per_second if self.network_bytes_per_second else None
 
 
 def networks_of(hosts: Iterable[Mapping[str, object]]) -> dict[str, HostNetwork]:
-    """Return the network rates of the ``hosts`` of a report's environment, by host name. Hosts without such a fact are
-    left out.
+    """Return {host: network rates} for the ``hosts`` of a report's environment.
+
+    Hosts without network rates are left out.
     """
     return {str(host["host"]): from_plain(HostNetwork, host["network"]) for host in hosts if host.get("network")}
 
 
 def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) -> list[HostRate]:
-    """Return the median rate of each host over all saves, and over all loads. An operation of a host ends with its
-    slowest rank.
+    """Return the median rate of each host over all saves, and over all loads, until the host's slowest rank ended.
 
-    Operations are left out if the counted bytes did not cross the network: saves to a local tier, compressed data, and
-    loads of another host's files if their size differs from its own files.
+    Operations are left out if the counted bytes are not the bytes on the network:
+
+    - saves to a local tier
+    - compressed data
+    - loads of another host's files, if ranks have files of different sizes
     """
     if measurement.drains or measurement.subject.strategy == "compressed":
         return []
@@ -93,11 +97,10 @@ def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) ->
 
 
 def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, HostNetwork]) -> list[str]:
-    """Return sentences on hosts that moved nearly as much as their network allows, for each subject and kind of
-    operation.
+    """Return sentences on hosts whose network may have limited a measurement, by subject and kind of operation.
 
-    Further sentences report hosts that moved clearly more: they used other or more links than the measured ones. Hosts
-    whose network rate could not be measured are reported too.
+    A host is reported if it moved nearly as much as its network allows, or clearly more: it then used more links, or
+    another network. A host is also reported if the rate of its network could not be measured.
     """
     unknown: dict[str, list[str]] = {}
     for host, network in networks.items():
@@ -128,10 +131,10 @@ def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, Ho
 
 
 def ceiling_limits(measurements: Iterable[Measurement]) -> list[str]:
-    """Return sentences on hosts that moved nearly as much as their ceiling without storage allows.
+    """Return sentences on hosts whose ceiling without storage may have limited a measurement.
 
-    There is one sentence for each subject and kind of operation. Further sentences report hosts that moved clearly
-    more: their ceiling was measured too low.
+    There is one sentence for each subject and kind of operation. If a host moved clearly more than its ceiling, a
+    sentence states that the host was slower when the ceiling was measured.
     """
     sentences = []
     for measurement in measurements:

@@ -1,4 +1,7 @@
-"""Obstacles to a certificate: listed with their remedies before a run, and as reasons after it. Pure."""
+"""Obstacles to a certificate, with their remedies before a run, and as reasons after the run. Pure.
+
+A rehearsal is a run that cannot be certified because of its settings, for example a reduced scale.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +54,7 @@ write, and nothing was written yet.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsalReason:
-    """The reason why a run is at best a rehearsal: ``now`` is the sentence before the run, ``reason`` the sentence
-    after the run.
-    """
+    """Why a run is at best a rehearsal: as a sentence before the run (``now``) and after the run (``reason``)."""
 
     now: str
     reason: str
@@ -64,7 +65,7 @@ class RehearsalReason:
 class Obstacle:
     """An obstacle to a certificate, the best possible ``grade`` with it, and its remedy.
 
-    The lowest grade, named ``none``, means that the run would not start.
+    The grade ``none`` means that the run would not start.
     """
 
     grade: PossibleGrade
@@ -73,7 +74,7 @@ class Obstacle:
 
     @property
     def line(self) -> str:
-        """The obstacle and its remedy."""
+        """The obstacle and its remedy as a line."""
         return f"{self.text} Remedy: {self.remedy}."
 
 
@@ -103,15 +104,14 @@ _DECLARED = Obstacle(
 
 
 def cache_visibility_before_writes(target: TargetFacts) -> CacheVisibility:
-    """Return what is known, before the first write, about counting a target's cached pages."""
+    """Return what is known, before the first write, about counting the target's cached pages."""
     if target.is_memory:
         return "memory"
     return "not_tested" if {"page cache", "paths"}.issubset(target.capabilities) else "declared"
 
 
 def _larger(scale: float, shortest_seconds: float) -> str:
-    """Return a sentence with the scale at which the shortest limit is one second, or that only full size gives more
-    time.
+    """Return a sentence on the scale at which the shortest limit is 1 s, or that only full size gives more time.
 
     Limits are proportional to the bytes of a checkpoint.
     """
@@ -124,7 +124,7 @@ def _larger(scale: float, shortest_seconds: float) -> str:
 
 
 def _requests(plan: Plan, settings: Settings) -> str:
-    """Return a sentence on how many more requests per byte a checkpoint of reduced scale needs; otherwise empty.
+    """Return a sentence on the additional requests per GB at reduced scale; empty if there are none.
 
     Bytes that an engine adds to a file are not counted.
     """
@@ -139,7 +139,7 @@ def _requests(plan: Plan, settings: Settings) -> str:
 
 
 def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[RehearsalReason]:
-    """Yield the reasons why a run with these settings can only be a rehearsal."""
+    """Yield the reasons why a run with these settings is at best a rehearsal."""
     if not gates.certifies:
         weaker = f"The gate table '{gates.name}' is weaker than a certificate needs."
         remedy = "--ckpt-gate-table=auto, or a table without relaxed requirements"
@@ -200,10 +200,9 @@ def obstacles(
     *,
     cache_visibility: CacheVisibility = "not_tested",
 ) -> list[Obstacle]:
-    """Return every known obstacle to a certificate before a run begins, rehearsal obstacles first.
+    """Return every obstacle to a certificate that is known before a run, rehearsal reasons first.
 
-    An unknown fact is not an obstacle. `asks_cold` returns whether pages that cannot be counted may become an
-    obstacle.
+    Unknown facts are not obstacles.
     """
     found = [Obstacle(grade="rehearsal", text=s.now, remedy=s.remedy) for s in shortfalls(plan, settings, gates)]
     found += [
@@ -227,7 +226,7 @@ def obstacles(
 
 
 def _has_other_proof(settings: Settings) -> bool:
-    """Whether a run can prove uncached loads in another way if pages cannot be counted."""
+    """Whether a run can prove uncached loads if cached pages cannot be counted."""
     by_command = settings.drop_caches not in ("auto", "never")
     return (
         settings.has_several_hosts
@@ -238,13 +237,13 @@ def _has_other_proof(settings: Settings) -> bool:
 
 
 def _needs_more_than_a_word(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> bool:
-    """Whether COLD needs more than the target's declaration for a certificate, and the run cannot provide a proof."""
+    """Whether COLD is required, and neither the target's declaration nor another input of the run can prove it."""
     given = settings.has_several_hosts or settings.client_cache_bytes is not None
     return "declared" not in gates.cold_bases and not given and asks_cold(settings, gates, catalogue)
 
 
 def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> list[str]:
-    """Return the requirements that will not be run because optional inputs are missing, one sentence each."""
+    """Return the requirements that will not run because optional inputs are missing, one sentence each."""
     return [
         f"{r.id} will not run: {r.not_given}"
         for r in requirements_of_run(settings, gates, catalogue)
@@ -255,7 +254,7 @@ def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirem
 def unmeasured(
     plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[str]:
-    """Return the planned subjects to which no requirement of the chosen suites applies, one sentence each."""
+    """Return the planned subjects that no requirement of the chosen suites applies to, one sentence each."""
     chosen = chosen_suites(settings, gates, catalogue)
     asked = [r for r in requirements_of_run(settings, gates, catalogue) if r.suite in chosen and r.is_asked(settings)]
     judged = {c.subject for r in asked if r.suite != "conformance" for c in checkpoints_of_requirement(r, plan)}
@@ -269,17 +268,14 @@ def unmeasured(
 
 
 def asks_cold(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> bool:
-    """Return whether a certificate of this run needs the requirement COLD.
-
-    COLD is proven by counting cached pages, unless another proof is given.
-    """
+    """Return whether a certificate of this run requires COLD: loads must come from the storage, not from a cache."""
     chosen = chosen_suites(settings, gates, catalogue)
     asked = requirements_of_run(settings, gates, catalogue)
     return any(r.id == "COLD" and r.suite in chosen and gates_something(r, settings, gates) for r in asked)
 
 
 def refusals(problems: Sequence[UsageError]) -> list[Obstacle]:
-    """Return the reasons to refuse a run, as obstacles."""
+    """Return the problems that prevent the start of a run, as obstacles."""
     return [Obstacle(grade="none", text=p.what, remedy=p.remedy.rstrip(".")) for p in problems]
 
 
@@ -293,7 +289,7 @@ def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
 
 
 def _unasked(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:
-    """Yield one obstacle for each required suite that was not chosen, and for each missing input of required checks."""
+    """Yield an obstacle for each required suite that was not chosen, and for each input that required checks lack."""
     chosen = chosen_suites(settings, gates, catalogue)
     asked = [r for r in requirements_of_run(settings, gates, catalogue) if gates_something(r, settings, gates)]
     for suite in dict.fromkeys(r.suite for r in asked if r.suite not in chosen):

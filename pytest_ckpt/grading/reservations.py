@@ -1,4 +1,4 @@
-"""Reservations about a result in addition to the grade: why it may not be representative, and omitted tests. Pure."""
+"""Reservations about a result in addition to the grade: why it may not be representative, and missing tests. Pure."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ _OF_A_LOCAL_DISK = 2 * _ACCELERATORS_OF_A_HOST
 
 
 def unusual_inputs(limits: ClusterLimits) -> list[str]:
-    """Return the inputs of the operator that make limits unusually lenient or strict, one phrase each, for the
-    headline."""
+    """Return the operator's inputs that make limits unusually lenient or strict, one phrase each."""
     budgets = (("save", limits.save_budget), ("load", limits.load_budget))
     found = [
         f"{name} budget {format_percent(share)}"
@@ -46,7 +45,10 @@ def unusual_inputs(limits: ClusterLimits) -> list[str]:
 
 
 def is_projectable(measurement: Measurement) -> bool:
-    """Whether the operations are long and large enough for predictions about a cluster of another size."""
+    """Whether the operations are long and large enough for predictions about a cluster of another size.
+
+    The result is True if ranks did not record their own times, as in results of other tools.
+    """
     if measurement.basis != "all ranks":
         return True
     return not _too_short(measurement) and not _too_small(measurement)
@@ -59,12 +61,13 @@ def relevance(
     recorders: Sequence[str] = (),
     files_below: Sequence[str] = (),
 ) -> list[str]:
-    """Return the reasons why a run's result may not represent an array, one sentence each; empty for other tools'
-    results.
+    """Return the reasons why a result may not represent a storage system, one sentence each.
 
-    ``of_one_host`` describes a target that only one host can use; empty for any other. ``recorders`` are additional
-    components in the process that recorded the results. ``files_below`` are files of this host that contain the
-    target's bytes.
+    Results of other tools have no reasons.
+
+    - ``of_one_host``: a description of a target that only one host can use; empty for any other target.
+    - ``recorders``: additional code in the process that recorded the results.
+    - ``files_below``: files of this host that contain the target's bytes.
     """
     measured = [m for m in measurements if m.basis == "all ranks"]
     if not measured:
@@ -85,7 +88,7 @@ def not_tested(
     *,
     has_files: bool,
 ) -> list[str]:
-    """Return the missing proofs and tests, one sentence with the risk each; empty for other tools' results."""
+    """Return a sentence with the risk for each missing proof or test; empty for other tools' results."""
     measured = [m for m in measurements if m.basis == "all ranks"]
     if not measured:
         return []
@@ -129,9 +132,7 @@ def _of_the_question(plan: Plan) -> Iterator[str]:
 
 
 def _is_lenient_rate(limits: ClusterLimits) -> bool:
-    """Whether the operator's failure rate gives longer save limits than any observed failure rate, so that it may be
-    invented.
-    """
+    """Whether the operator's own failure rate gives such a long save limit that the rate may be invented."""
     return limits.failures.spec != "llama3" and limits.save_limit_seconds > _LENIENT_LIMIT_SECONDS
 
 
@@ -222,7 +223,7 @@ def _too_short(measurement: Measurement) -> bool:
 
 
 def _slowest(measurement: Measurement) -> list[tuple[OperationKind, float]]:
-    """Return (kind, seconds) of the slowest save and of the slowest load, if there were any."""
+    """Return (kind, seconds) of the slowest save and of the slowest load, if any."""
     kinds: tuple[OperationKind, ...] = ("save", "load")
     return [(kind, max(o.seconds for o in found)) for kind in kinds if (found := measurement.of_kind(kind))]
 

@@ -1,5 +1,6 @@
-"""The scope of a verdict: the headline's sentence, and the fields ``scope`` and ``certified_for`` of the
-report. Pure.
+"""The scope of a verdict: the cluster and the checkpoints that the verdict is valid for. Pure.
+
+The headline contains the scope as text. The fields ``scope`` and ``certified_for`` of the report contain it as data.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScopedCheckpoint:
-    """One checkpoint in the scope of a verdict; ``bytes`` is its size at full scale, whatever the scale of the run.
+    """One checkpoint in the scope of a verdict. ``bytes`` is its size at full scale, even if the run had another scale.
 
-    ``full_processes`` is the number of processes in the model's full layout, ``processes`` the number that saved and
-    loaded.
+    ``full_processes`` is the number of processes in the model's full layout. ``processes`` is the number of processes
+    that saved and loaded.
     """
 
     subject: Text
@@ -42,7 +43,7 @@ class ScopedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """The scope of a verdict: the cluster, the checkpoints that could run (smallest first), and how they were saved.
+    """The scope of a verdict: cluster, checkpoints (smallest first), engines, strategies, number of hosts, gate table.
 
     ``text`` is the scope as a phrase.
     """
@@ -57,7 +58,7 @@ class Scope:
 
 
 def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterable[Measurement] = ()) -> Scope:
-    """Return the scope of a verdict on a run. Engines and hosts come from the measurements, if there are any."""
+    """Return the scope of a verdict on a run. Without measurements, engines and hosts come from plan and settings."""
     measured = {str(m.subject): m for m in measurements}
     hosts = {host for m in measured.values() for host in m.hosts} or {host.name for host in settings.hosts}
     engines = {str(c.subject): c.subject.engine for c in plan.runnable} | {s: m.engine for s, m in measured.items()}
@@ -84,10 +85,7 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
 
 
 def _not_direct(measured: Mapping[str, Measurement]) -> list[str]:
-    """Return a list with one phrase on engines for direct I/O whose bytes also passed through the client's page cache.
-
-    The list is empty if there is no such engine.
-    """
+    """Return at most one phrase: engines for direct I/O whose bytes passed through the client's page cache."""
     found = [m.engine for m in measured.values() if NOT_DIRECT in m.engine_facts.get("direct", "")]
     return [f"I/O of {named('engine', 'engines', found)} {NOT_DIRECT}"] if found else []
 
@@ -112,7 +110,7 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str]) 
 
 
 def named(one: str, many: str, names: Iterable[str]) -> str:
-    """Return a phrase that lists names once each, after a noun: ``engine torch``, ``engines torch, stream and dcp``.
+    """Return a noun with a list of distinct names: ``engine torch``, ``engines torch, stream and dcp``.
 
     ``one`` is the singular of the noun, ``many`` the plural.
     """
@@ -130,7 +128,7 @@ class ScaleShortfall:
 
 
 def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
-    """Return the reason and the remedy if no checkpoint is as large as the gate table requires; otherwise None."""
+    """Return the reason and the remedy if no checkpoint is as large as the gate table requires; None if one is."""
     if not gates.up_to:
         return None
     wanted = MODELS[gates.up_to]
@@ -151,7 +149,7 @@ def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
 
 
 def _holds(planned: PlannedCheckpoint, wanted: Model) -> bool:
-    """Whether a checkpoint's model has at least the parameters of ``wanted``; for a user's model also the bytes."""
+    """Whether a checkpoint's model is at least as large as ``wanted``, by parameters; a user's model also by bytes."""
     model = planned.layout.model
     if model == wanted:
         return True

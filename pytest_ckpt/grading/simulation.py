@@ -1,4 +1,4 @@
-"""Simulates a month of training with measured times, and the lost training time. Never a verdict. Pure."""
+"""Simulates a month of training with measured times, and the lost training time. Verdicts do not depend on it. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _HOUR = 3600.0
 class SimulationRules:
     """Parameters of a simulation: ``runs`` training runs of ``seconds`` each.
 
-    A restart takes ``restart_seconds`` after each failure; ``arrivals`` defines when failures occur.
-    ``interval_seconds`` is the time between saves; None: the interval of the rule. ``takes_best``: use the interval
-    with the least loss, by Daly.
+    - ``restart_seconds``: the restart of the job after each failure.
+    - ``arrivals``: when failures occur.
+    - ``interval_seconds``: the time between saves; None for the interval of the cluster.
+    - ``takes_best``: use the interval with the least loss, by Daly.
     """
 
     runs: int
@@ -43,11 +44,12 @@ class SimulationRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedRow:
-    """The result for one subject on one cluster: medians over the simulated runs; goodput also has its middle 90 %.
+    """The simulated training of one subject on one cluster: medians over the simulated runs. Hours are per run.
 
-    ``closed_form`` is the share of training time by a formula for independent failures and constant times.
-    ``is_served``: saves and restores meet the limits of the cluster. ``projected``: the times were measured at less
-    than full size. Hours are per run.
+    - ``goodput``: the share of training time. ``goodput_low`` and ``goodput_high`` enclose the middle 90 %.
+    - ``closed_form``: the share of training time by a formula for independent failures and constant times.
+    - ``is_served``: saves and restores meet the limits of the cluster.
+    - ``projected``: the times were measured at less than full size.
     """
 
     subject: str
@@ -90,10 +92,9 @@ def measured_times(measurement: Measurement, costs: Sequence[SaveCost]) -> Measu
 def simulated_row(
     measurement: Measurement, costs: Sequence[SaveCost], limits: ClusterLimits, rules: SimulationRules
 ) -> SimulatedRow:
-    """Return the simulated training of one subject on the cluster of ``limits``; ``costs`` are the costs of its saves.
+    """Return the simulated training of one subject on the cluster of ``limits``. ``costs`` are the costs of its saves.
 
-    If the cluster has more clients than the measurement, the storage is assumed to be as fast for all clients of the
-    cluster as for the measured clients.
+    If the cluster has more clients than the measurement, times are assumed to stay the same.
     """
     times = measured_times(measurement, costs)
     usual, background = fmean(times.lost_seconds), fmean(times.background_seconds)

@@ -1,4 +1,4 @@
-"""The evaluation of requirements on a target's behaviour, from the result of one check. Pure."""
+"""Decisions on requirements on a target's behaviour, from the result of one check. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ Memory = Literal["attributes", "names", "negative-names"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachePromise:
-    """How long a client of a network file system may answer from its cache, by its mount options; not a fault of the
-    storage.
+    """How long a client of a network file system may answer from its cache, by its mount options.
 
-    ``seconds`` is None if the mount does not show the time. ``basis`` are the options that set the time, as the mount
-    shows them, or a documented default. ``shorter`` is the option that shortens the time; empty if this is not needed.
+    Old answers within this time are not a fault of the storage.
+
+    - ``seconds``: the maximum time; None if the mount does not show it.
+    - ``basis``: the mount options that set the time, or a documented default.
+    - ``shorter``: the option that shortens the time; empty if this is not needed.
     """
 
     seconds: float | None
@@ -35,10 +37,10 @@ class CachePromise:
     shorter: str = ""
 
     def text(self, what: Memory, measured: float | None) -> str:
-        """Return one sentence on the promise for one kind of object (``what``).
+        """Return a sentence on the promise for one kind of object (``what``).
 
-        ``measured`` is the time in seconds that STALE measured; if it is longer than the promise, a second sentence
-        states this.
+        ``measured`` is the time in seconds that STALE measured. If it exceeds the promise, a second sentence states
+        this.
         """
         remembered = what.replace("-", " ")
         if self.seconds is None:
@@ -67,9 +69,7 @@ _NFS_REGULAR, _NFS_DIRECTORY = ("acregmin", "acregmax"), ("acdirmin", "acdirmax"
 
 
 def _of_nfs(what: Memory, options: Mapping[str, str]) -> CachePromise:
-    """Return the promise of an NFS mount for one kind of object; the kernel lists only options that differ from the
-    default.
-    """
+    """Return the promise of an NFS mount. The kernel lists only options that differ from the default."""
     if "noac" in options:
         return CachePromise(seconds=0.0, basis="noac")
     if what == "negative-names" and (look := options.get("lookupcache")) in ("none", "pos", "positive"):
@@ -91,7 +91,7 @@ def _of_ceph(what: Memory, options: Mapping[str, str]) -> CachePromise:
 
 
 def _of_gluster(what: Memory, options: Mapping[str, str]) -> CachePromise:
-    """Return the promise of a GlusterFS mount: its options, if the mount shows them, or mount.glusterfs's defaults."""
+    """Return the promise of a GlusterFS mount: by the options that it shows, or by the defaults of mount.glusterfs."""
     shown = _of_fuse(what, options)
     if shown.seconds is not None:
         return shown
@@ -133,7 +133,7 @@ Options of other FUSE file systems may also show their cache times.
 
 
 def promise_of(mount: str, what: Memory) -> CachePromise | None:
-    """Return a mount's cache promise for one kind of object (``what``); None if the type of mount has no known promise.
+    """Return a mount's cache promise for one kind of object (``what``); None for an unknown type of mount.
 
     ``mount`` contains the file-system type and the options of the mount.
     """
@@ -160,8 +160,8 @@ _NEEDS = {
 def without_anomaly(observation: Observation, limit: float | None) -> Decision:
     """Return the decision on the result of a check.
 
-    The check is "met" if it found no anomaly and its measured value is within ``limit``. A check may have no measured
-    value, or no limit.
+    The decision is "met" if the check found no anomaly. If the check measured a value and has a ``limit``, the value
+    must also be within the limit.
     """
     if observation.blocked:
         because = describe_blocked(observation.blocked)
@@ -206,9 +206,11 @@ def without_anomaly(observation: Observation, limit: float | None) -> Decision:
 def creates_in_time(decision: Decision, observation: Observation, demand: FilesOfHost | None) -> Decision:
     """Return a decision on the rate at which a check creates many files.
 
-    The rate is compared with the rate that a host needs for its files in a save (``demand``). The decision stays
-    unchanged if it is not "met" or if the check measured no rate. The check creates more files than a host does in a
-    save, so its total time does not predict the time of a save.
+    ``demand`` states how many files a host creates in a save, and the save limit. If the host can create its files
+    within the limit at the measured rate, the decision is "met". The check's own total time does not decide, because
+    the check creates more files than a host.
+
+    A decision that is not "met", or without a measured rate, is returned unchanged.
     """
     if decision.outcome != "met" or not observation.measured:
         return decision
@@ -233,7 +235,7 @@ def creates_in_time(decision: Decision, observation: Observation, demand: FilesO
 
 
 def with_cache_promise(decision: Decision, observation: Observation) -> Decision:
-    """Return a decision with the mount's cache promise added to its reason; the outcome is unchanged."""
+    """Return a decision with the same outcome, whose reason also states the mount's cache promise."""
     if decision.outcome == "not run" or SECOND_MOUNT not in observation.facts:
         return decision
     what = cast("Memory", observation.subject)
@@ -244,7 +246,7 @@ def with_cache_promise(decision: Decision, observation: Observation) -> Decision
 
 
 def missing_need(check: Check) -> str:
-    """Return the sentence that names the input that a check needs and the run lacks."""
+    """Return a sentence with the input that a check needs and the run lacks."""
     return _NEEDS[check.needs]
 
 

@@ -1,5 +1,6 @@
-"""Whether the clients could have met a save limit: their rate without storage, compared with the required
-rate. Pure.
+"""Whether the clients, rather than the storage, caused a late save. Pure.
+
+The rate that a save limit requires is compared with the clients' highest rate without storage.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def host_rate(operation: Operation, ranks: Sequence[int], rank_bytes: Sequence[int]) -> float | None:
-    """Return the rate of a host's ranks in bytes a second, until its slowest rank ended; None if a rank is not
-    recorded.
+    """Return the rate of a host's ranks in bytes a second, until the slowest of ``ranks`` ended.
+
+    Return None if the time of a rank is not recorded.
     """
     if max(ranks) >= min(len(operation.rank_seconds), len(rank_bytes)):
         return None
@@ -26,7 +28,7 @@ def host_rate(operation: Operation, ranks: Sequence[int], rank_bytes: Sequence[i
 
 
 def ranks_by_host(measurement: Measurement) -> dict[str, list[int]]:
-    """Return {host: numbers of its ranks}, in the order of ranks."""
+    """Return {host: numbers of its ranks}."""
     of_host: dict[str, list[int]] = {}
     for rank in measurement.ranks:
         of_host.setdefault(rank.host, []).append(rank.rank)
@@ -34,10 +36,10 @@ def ranks_by_host(measurement: Measurement) -> dict[str, list[int]]:
 
 
 def clients_cannot(measurement: Measurement, limit: float) -> str:
-    """Return a phrase on a host whose rate is too low for a save limit in seconds; empty if each host can meet it.
+    """Return a phrase on the host whose rate is furthest below the rate that a save limit (in seconds) requires.
 
-    If there are several such hosts, the phrase is on the host that is furthest below. The rate of a host is its ceiling
-    without storage, or its fastest save if that was faster.
+    The phrase is empty if every host is fast enough. The rate of a host is its highest rate without storage, or the
+    rate of its fastest save if that is higher.
     """
     of_host, saves = ranks_by_host(measurement), measurement.whole("save")
     gaps = []
@@ -62,7 +64,7 @@ def clients_cannot(measurement: Measurement, limit: float) -> str:
 
 
 def too_slow_clients(measurement: Measurement, limit: float, late: str, detail: Sequence[str]) -> Decision | None:
-    """Return "not run" for a late save, if the clients cannot make its content within the limit in seconds; else None.
+    """Return "not run" for a late save if the clients cannot make its content within ``limit`` seconds, else None.
 
     ``late`` is the sentence on the late save.
     """

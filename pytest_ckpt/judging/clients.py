@@ -1,5 +1,6 @@
-"""Demands of gate tables on clients (``client.nconnect >= 8``), and proofs that a client's fsync and clock are correct.
-Pure.
+"""Demands of gate tables on clients (``client.nconnect >= 8``), and evidence on a client's fsync and clock. Pure.
+
+A client is a host that runs ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MAXIMUM_SHOWN = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demand:
-    """One demand: the name of a fact, the comparison, and the required value."""
+    """One demand on a client: the name of a fact, the comparison, and the required value."""
 
     text: str
     name: str
@@ -43,7 +44,7 @@ class Demand:
     value: str
 
     def holds(self, fact: str) -> bool | None:
-        """Whether a fact meets the demand; None if the demand is a number and the fact is not a number."""
+        """Whether a fact meets the demand; None if the comparison needs a number and the fact is not a number."""
         here, there = _numbers(fact), _numbers(self.value)
         if self.operator in ("==", "!="):
             same = here == there if here and there else fact == self.value
@@ -56,7 +57,7 @@ class Demand:
 
 
 def read_demand(text: Any) -> Demand:
-    """Return the demand of a text. Raises ValueError with the reason if it is invalid."""
+    """Return the demand that a text describes. Raises ValueError with the reason if the text is invalid."""
     if not isinstance(text, str) or not text.startswith(PREFIX):
         raise ValueError(f"{text!r:.80} is not a demand of clients, such as {_EXAMPLE}")
     operator = next((operator for operator in _OPERATORS if operator in text), "")
@@ -70,7 +71,7 @@ def read_demand(text: Any) -> Demand:
 
 
 def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
-    """Return a sentence for each demand that a host does not meet, or that needs a fact which a host lacks."""
+    """Return a sentence for each demand that a host does not meet, or for which a host lacks the fact."""
     sentences = []
     for text in demands:
         demand = read_demand(text)
@@ -92,7 +93,7 @@ def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
 
 
 def differences(clients: Clients) -> list[str]:
-    """Return a sentence for each fact of a client that differs between hosts; a missing fact counts as a difference."""
+    """Return a phrase for each fact that differs between clients. A missing fact counts as a difference."""
     sentences = []
     for name in dict.fromkeys(name for facts in clients.values() for name in facts):
         if name in _OWN:
@@ -106,7 +107,7 @@ def differences(clients: Clients) -> list[str]:
 
 
 def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the facts of each host in a report's environment; unknown facts are missing."""
+    """Return {host: facts} from a report's environment, without unknown facts."""
     facts_of_hosts = {}
     for host in environment.get("hosts") or ():
         facts = dict(host.get("client") or {})
@@ -138,10 +139,7 @@ def _release(text: str) -> str:
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
-    """Return the numbers in a text such as ``8``, ``4.1`` or ``6.8.0``, for a comparison in order.
-
-    None if the text has other parts.
-    """
+    """Return the numbers in a text such as ``8``, ``4.1`` or ``6.8.0``, for comparison; None for any other text."""
     parts = text.split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
         return None
@@ -157,13 +155,13 @@ _MAXIMUM_HOSTS_SHOWN = 4
 
 
 def replaced_fsync(proofs: ClientProofs) -> str:
-    """Return a sentence if a library other than the C library answers fsync on a host; otherwise empty."""
+    """Return a sentence if a library other than the C library answers fsync on a host, else an empty text."""
     found = next((i for i in proofs.interposed if _FSYNCS.intersection(i.calls)), None)
     return f"On {found.host}, {found.by} answers {_calls(found)} in place of the C library." if found else ""
 
 
 def missing_effect(proofs: ClientProofs) -> FsyncEffect | None:
-    """Return the counts of an fsync that returned before all pages were written back; None if there is none."""
+    """Return the kernel's counts for an fsync that returned before all pages were written back; None without one."""
     return next((effect for effect in proofs.fsyncs if effect.is_missing), None)
 
 
@@ -176,15 +174,13 @@ def describe_missing(effect: FsyncEffect) -> str:
 
 
 def unsafe_effect(proofs: ClientProofs) -> str:
-    """Return a sentence if a mount option makes fsync not wait for the storage; otherwise empty."""
+    """Return a sentence if fsync does not wait for the storage because of a mount option, else an empty text."""
     unsafe = next((effect for effect in proofs.fsyncs if effect.unsafe_option), None)
     return _unsafe_sentence(unsafe.unsafe_option, [unsafe.host]) if unsafe else ""
 
 
 def describe_effect(proofs: ClientProofs) -> str:
-    """Return a sentence on the effect of fsync, as the kernel counted it; empty if no file was fsynced for
-    this proof.
-    """
+    """Return a sentence on the effect of fsync, as the kernel counted it; empty if no test file was fsynced."""
     if not proofs.fsyncs:
         return ""
     if missing := missing_effect(proofs):
@@ -199,13 +195,13 @@ def describe_effect(proofs: ClientProofs) -> str:
 
 
 def has_proven_fsync(measurements: Iterable[Measurement]) -> bool:
-    """Whether every host's kernel showed the effect of fsync, before and after the saves of every measurement."""
+    """Whether the kernel of every host showed the effect of fsync, before and after the saves of every measurement."""
     proofs = [m.client_proofs for m in measurements]
     return bool(proofs) and all(p and p.fsyncs and all(e.is_seen for e in p.fsyncs) for p in proofs)
 
 
 def client_reasons(measurements: Sequence[Measurement]) -> list[str]:
-    """Return the reasons why times and results of these clients cannot be certified, one sentence each."""
+    """Return the reasons why results from these clients cannot be certified, one sentence each."""
     proofs = [m.client_proofs for m in measurements if m.client_proofs]
     found = [_interposed_sentence(i) for p in proofs for i in p.interposed]
     found += [_clock_sentence(span) for p in proofs for span in p.clocks if span.is_wrong][:1]
@@ -233,7 +229,7 @@ def unsafe_mounts(clients: Clients) -> list[str]:
 
 
 def disclosures(measurements: Iterable[Measurement]) -> list[str]:
-    """Return a phrase on each piece of code that may act in the ranks' processes before their program starts."""
+    """Return a phrase for each piece of code that may act in the ranks' processes before their program starts."""
     return list(dict.fromkeys(p for m in measurements if m.client_proofs for p in m.client_proofs.disclosed))
 
 

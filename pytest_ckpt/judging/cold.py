@@ -1,9 +1,13 @@
-"""Proofs that loads came from the storage, for clients whose cache the kernel does not show. Pure.
+"""Proofs that loads came from the storage, for clients whose cache the kernel does not report. Pure.
 
-The proofs, strongest first: other hosts loaded files that they had neither written nor read; timed reads of checkpoints
-that were saved for this purpose; between save and load, more bytes were moved than the client's caches can store. A
-target fails only if another client's first read of the same bytes is slower, because fast memory in the storage itself
-is legitimate.
+The proofs, strongest first:
+
+- Other hosts loaded files that they had neither written nor read.
+- Timed reads of canaries: parts of extra checkpoints that were saved for these reads.
+- Between save and load, more bytes were moved than the client's caches can store.
+
+A target fails only if another client's first read of the same bytes is slower. Fast memory in the storage itself is
+legitimate.
 """
 
 from __future__ import annotations
@@ -52,9 +56,7 @@ Found = Literal["proven", "cached", "unknown"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """The conclusion from a proof. ``because`` is the reason as a part of a sentence; ``basis`` is None if nothing is
-    proven.
-    """
+    """The conclusion from a proof. ``because`` is the reason as a phrase. ``basis`` is None if nothing is proven."""
 
     found: Found
     because: str
@@ -62,7 +64,7 @@ class Proof:
 
 
 def prove_cold(cache: CacheFacts) -> Proof:
-    """Return the conclusion on uncached loads for a target whose cached pages the kernel cannot count."""
+    """Return the conclusion on uncached loads, for a target whose cached pages the kernel cannot count."""
     if cache.by_other_hosts:
         because = "every file was loaded by a host that had neither written nor read it before"
         return Proof(found="proven", because=because, basis="other client")
@@ -79,10 +81,10 @@ def prove_cold(cache: CacheFacts) -> Proof:
 
 
 def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
-    """Return a sentence for each mount whose cache is not included in the kernel's count of cached pages.
+    """Return a sentence for each mount whose cache the kernel's count of cached pages misses.
 
-    A process serves a FUSE mount, and the kernel drops and counts only its own pages. This applies to the target's
-    mount and to mounts below it. Loads by other hosts need no count.
+    If a process serves a mount (FUSE), the kernel drops and counts only its own pages. The target's mount and mounts
+    below it are considered. Loads by other hosts need no count.
     """
     counted = [cache for cache in caches if cache is not None and _rests_on_count(cache)]
     served = {f"this mount ({kind})"} if is_served_by_process(kind) else set()
@@ -105,7 +107,7 @@ def _rests_on_count(cache: CacheFacts) -> bool:
 def refuted(cache: CacheFacts) -> Proof | None:
     """Return the evidence from timed reads that a cache survived a drop; None if there is no such evidence.
 
-    Such a cache is not part of the pages that the kernel counts.
+    The kernel does not count this cache.
     """
     return next((proof for proof in map(of_canaries, cache.canaries) if proof.found == "cached"), None)
 
@@ -113,8 +115,7 @@ def refuted(cache: CacheFacts) -> Proof | None:
 def is_drop_proven(cache: CacheFacts) -> bool:
     """Return whether timed reads on every host show that reads after a drop come from the storage.
 
-    Unlike the other proofs, this proof also covers loads other than the judged loads, because such a drop precedes each
-    load.
+    This proof covers all loads, not only the judged loads, because the same drop precedes each load.
     """
     return bool(cache.canaries) and all(of_canaries(reads).found == "proven" for reads in cache.canaries)
 
@@ -135,8 +136,7 @@ def of_canaries(reads: CanaryReads) -> Proof:
 def _cache_differs(reads: CanaryReads) -> bool:
     """Return whether a cache seems to contain parts of the judged checkpoints, but not the canaries.
 
-    After a drop, the parts of the judged checkpoints were then read faster than the canaries, and a repeated read of
-    these parts was not faster.
+    After a drop, these parts are then read faster than the canaries, and reading them again is not faster.
     """
     judged = reads.judged_seconds
     if not judged or _helps(reads.judged_reread_seconds, judged):
@@ -227,9 +227,9 @@ def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Pr
 
 
 def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Return whether the first reads are faster than the second, by their medians and by the sign test.
+    """Return whether the first reads are faster than the second reads, by their medians and by the sign test.
 
-    The two sets read the same parts. If each host reads its own parts instead, the numbers of reads may differ.
+    Both lists time the same parts. If each host reads its own parts, the lists may have different lengths.
     """
     if _ratio(first, second) >= FASTER:
         return False
@@ -239,12 +239,12 @@ def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 def _helps(repeated: Sequence[float], first: Sequence[float]) -> bool:
-    """Return whether repeated reads are so much faster than the first reads that a cache must have served them."""
+    """Return whether repeated reads are so much faster that a cache must have served them."""
     return _faster(repeated, first) and _ratio(repeated, first) <= HELPS
 
 
 def _caches_more(reads: CanaryReads) -> bool:
-    """Return whether a repeated read gains more on the other client than it ever gained on this client."""
+    """Return whether reading again is a larger gain on the other client than it ever was on this client."""
     theirs, first = reads.client_own_seconds, reads.other_client_seconds
     if not theirs or not _faster(theirs, first):
         return False

@@ -1,4 +1,4 @@
-"""The decision of a requirement's function, and decisions that are common to all requirements."""
+"""The decision that a requirement's function returns, and decisions that all requirements use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pytest_ckpt.facts.failure import Failure, FailureKind, describe_failure
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.proofs import ColdBasis
 from pytest_ckpt.facts.subject import Pattern, Stage
-from pytest_ckpt.facts.verdict import AcceptanceBound, Outcome, Reason
+from pytest_ckpt.facts.verdict import AcceptanceBound, Outcome, Reason, TimeEstimate
 from pytest_ckpt.sizing.ramp import RAMP
 from pytest_ckpt.support.processes import SAID_OF_STOPPED
 from pytest_ckpt.support.units import counted
@@ -26,11 +26,11 @@ _BEFORE: dict[OperationKind, tuple[Stage, ...]] = {"save": ("prepare",), "load":
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """The result of a requirement's function, before its id and severity are added.
+    """The result of a requirement's function, without the requirement's id and severity.
 
-    ``margin`` is computed from measured value and limit; plugins leave ``reason`` unchanged. ``basis`` names the kind
-    of evidence if a proof can use several kinds; a gate table may reject some kinds. ``bound`` is the conclusion for
-    the operations that were not measured.
+    - ``reason``: a code of `facts.verdict.REASONS`; plugins keep the default.
+    - ``basis``: the kind of evidence, if a proof can use several kinds. A gate table may reject a kind.
+    - ``bound``, ``estimate``: conclusions about operations that were not measured.
     """
 
     outcome: Outcome
@@ -42,10 +42,11 @@ class Decision:
     detail: tuple[str, ...] = ()
     basis: ColdBasis | None = None
     bound: AcceptanceBound | None = None
+    estimate: TimeEstimate | None = None
 
     @property
     def margin(self) -> float | None:
-        """The unused share of the limit; negative if the limit was missed."""
+        """The unused share of the limit, negative if the limit was missed; None if the share has no meaning."""
         if self.measured is None or not self.limit or self.unit in _COUNTED:
             return None
         return 1 - self.measured / self.limit
@@ -54,7 +55,7 @@ class Decision:
 def measured_as(
     reason: Reason, measured: float, limit: float, unit: str, because: str, detail: Sequence[str]
 ) -> Decision:
-    """Return a decision with a measured value and its limit: "met" if the reason is ``met``, otherwise "failed"."""
+    """Return a decision with a measured value and its limit: "met" for the reason ``met``, otherwise "failed"."""
     return Decision(
         outcome="met" if reason == "met" else "failed",
         reason=reason,
@@ -72,10 +73,10 @@ def not_decided(reason: Reason, because: str, detail: Sequence[str] = ()) -> Dec
 
 
 def failed_by(failure: Failure) -> Decision:
-    """Return the decision that follows from a failure during an operation.
+    """Return the decision that follows from a failure during an operation: "failed" or "not run".
 
-    The decision is "not run" if the failure does not count against the storage: a rank was killed (out of memory, by a
-    person) or stopped, or the process or its host has no file descriptors left.
+    It is "not run" if the storage did not cause the failure: a rank was killed or stopped, or the process or its host
+    had no file descriptors left.
     """
     was_stopped = failure.kind == "hung" and any(words in failure.stack for words in SAID_OF_STOPPED)
     if failure.kind == "killed" or was_stopped or failure.errno in _OF_THE_HOST:
@@ -88,7 +89,7 @@ def failed_by(failure: Failure) -> Decision:
 
 
 def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
-    """Return "not run", with the reason why not all operations of a kind were measured."""
+    """Return "not run", with the reason why not all saves, or not all loads (``kind``), were measured."""
     if measurement.failure:
         return ended_before(measurement.failure)
     done = len(measurement.of_kind(kind))
@@ -99,15 +100,14 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
 
 
 def ended_before(failure: Failure) -> Decision:
-    """Return the decision "not run": a failure elsewhere ended the run before the judged operations were measured."""
+    """Return "not run", because a failure elsewhere ended the run before the judged operations were measured."""
     return not_decided("run ended", f"The run ended before this was measured: {describe_failure(failure)}")
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
-    """Return whether a failure counts against the storage and occurred in the subject's own saves, or own loads
-    (``kind``).
+    """Return whether a failure counts against the storage and occurred in the subject's own saves or loads (``kind``).
 
-    The scratch saves and loads of a ramp count as own operations.
+    The scratch saves and loads that choose the number of requests in flight (the ramp) count as own operations.
     """
     at = failure.operation
     if at is None or at.scenario not in ("", RAMP):
@@ -118,7 +118,7 @@ def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
 
 
 def is_decided_in(failure: Failure, pattern: Pattern) -> bool:
-    """Return whether a failure counts against the storage, and occurred in the given pattern."""
+    """Return whether a failure counts against the storage and occurred in the given pattern."""
     at = failure.operation
     if at is None or at.scenario != pattern:
         return False
@@ -128,7 +128,8 @@ def is_decided_in(failure: Failure, pattern: Pattern) -> bool:
 def _is_of_storage(failure: Failure, *, off_the_clock: bool = False) -> bool:
     """Whether a failure counts against the storage. During an operation, every unexpected end of a rank counts.
 
-    ``off_the_clock``: before and after an operation, an error counts only if a system call failed or does not return.
+    ``off_the_clock``: the failure occurred before or after an operation. Then it counts only if a system call failed or
+    did not return.
     """
     if failure.kind not in ("error", "killed", "hung", "too slow"):
         return False

@@ -1,8 +1,11 @@
-"""Gate tables: which requirements a certificate requires, and their limits; built-in or a vendor's own. Pure.
+"""Gate tables: which requirements a certificate requires, and their limits. Pure.
 
-A row names a requirement, one check of a requirement, all requirements of a suite, or all checks with the same need. A
-new requirement or check therefore does not need its own row. A user's table extends a built-in table. It may require
+A table is built in or written by a user, for example a vendor. A user's table extends a built-in table. It may require
 less, but every relaxation is reported.
+
+The gate kind of a requirement is "required", "where given", "advisory", "advisory where given" or "off". A row sets the
+gate kind of one requirement, one check, all requirements of a suite, or all checks with the same need. Therefore a new
+requirement or check does not need its own row.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _KEYS = ("gate", "limit")
 class GateDefault:
     """The default gate kind and limit of a name that a table may use.
 
-    A requirement has a ``suite``; a check of behaviour may have ``needs``.
+    If the name is a requirement, ``suite`` is its suite. If the name is a check, ``needs`` is the input that it needs.
     """
 
     gate: str
@@ -48,15 +51,18 @@ class GateDefault:
 class Gates:
     """The gate table of a run.
 
-    ``kinds`` and ``limits`` map a requirement's id, or ``id.subject``, to its gate kind and to its limit; other
-    requirements keep the catalogue's values. ``certifies``: a certificate is possible. It is not possible if the table
-    relaxes a row that its base table requires, or raises a limit. If a built-in table cannot certify, ``lacks`` is the
-    reason, as the end of a sentence that begins with the table's name, and ``remedy`` is the action for the user.
-    ``relaxed`` has a sentence for every demand that is weaker than in the base table. ``up_to`` is a model: a
-    certificate must contain its full checkpoint or a larger one; None if the run decides. ``cold_bases`` are the
-    permitted proofs for COLD. ``extends`` is the built-in table on which this one is based; empty for a built-in table.
-    ``clients`` are demands on each host that runs ranks (`judging.clients`). ``requires_system``: a run is refused if
-    the vendor's description of the system lacks mandatory facts.
+    - ``kinds``, ``limits``: gate kind and limit by requirement id, or by ``id.subject``. Other requirements keep the
+      values of the catalogue.
+    - ``certifies``: a certificate is possible. False if the table weakens a row that its base table requires.
+    - ``lacks``: why a built-in table cannot certify, as the end of a sentence that begins with the table's name.
+    - ``remedy``: what the user can do if a built-in table cannot certify.
+    - ``relaxed``: a sentence for every row that is weaker than in the base table.
+    - ``up_to``: a model. A certificate must include its full checkpoint, or a larger one; None if any model is
+      permitted.
+    - ``cold_bases``: the permitted proofs for COLD.
+    - ``extends``: the built-in table that a user's table extends; empty for a built-in table.
+    - ``clients``: demands on each host that runs ranks (`judging.clients`).
+    - ``requires_system``: a run is refused if the vendor's description of the system lacks required facts.
     """
 
     name: str
@@ -75,7 +81,7 @@ class Gates:
 
     @property
     def table(self) -> str:
-        """The name of the built-in table on which this table is based, or of this table if it is built in."""
+        """The name of the built-in table: of this table, or of the table that it extends."""
         return self.extends or self.name
 
     def kind(self, requirement: str, subject: str, default: str) -> str:
@@ -98,9 +104,10 @@ def read_gates(
 ) -> Gates:
     """Return the table that a TOML text describes. Raises ValueError with a sentence about the error.
 
-    ``defaults`` maps every known name (``ID`` and ``ID.subject``) to the catalogue's values; ``base`` returns a
-    built-in table, which the text extends. A built-in table (``ships``) need not extend another one. Such a table may
-    require less than its base, because it is for another kind of storage.
+    - ``defaults``: the catalogue's values for every known name (``ID`` and ``ID.subject``).
+    - ``base``: returns a built-in table by name, for a text that extends it.
+    - ``ships``: the table is built in. It need not extend another table, and may require less than its base table
+      because it is for another kind of storage.
     """
     table = parse_toml(text)
     _known(table, _TOP_KEYS, "key")
@@ -159,10 +166,10 @@ def read_gates(
 
 
 def with_relaxations(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
-    """Return ``gates``, after a comparison with ``own``, the built-in table for the target's kind.
+    """Return ``gates`` after a comparison with ``own``, the built-in table for the target's kind.
 
-    If ``gates`` relaxes rows that ``own`` requires, the result is a copy that cannot certify. A sentence in its field
-    ``relaxed`` names these rows.
+    If ``gates`` weakens rows that ``own`` requires, the result cannot certify, and its field ``relaxed`` names these
+    rows.
     """
     if not gates.certifies or gates.table == own.name:
         return gates
@@ -208,9 +215,9 @@ def _rows(table: Any, defaults: Mapping[str, GateDefault]) -> tuple[dict[str, st
 def _spread_rows(
     table: Mapping[str, Any], part: str, members: Mapping[str, str], defaults: Mapping[str, GateDefault]
 ) -> dict[str, str]:
-    """Return the gate kinds of requirements or checks, from the rows for their groups.
+    """Return the gate kinds of requirements or checks, from the rows of their groups.
 
-    ``part`` names a part of the gate table: its rows are suites or needs. ``members`` maps each requirement or check to
+    ``part`` is the part of the table with these rows: suites or needs. ``members`` maps each requirement or check to
     its group.
     """
     rows = table.get(part, {})
@@ -227,8 +234,7 @@ def _spread_rows(
 
 
 def _spread_kind(kind: str, default: str) -> str:
-    """Return the gate kind of a member of a group: the ``kind`` in the group's row, adapted to the member's
-    ``default``.
+    """Return the gate kind of a member of a group, from the group's ``kind`` and the member's ``default``.
 
     An advisory member of a group "where given" becomes "advisory where given".
     """
@@ -244,9 +250,9 @@ def _limit(name: str, value: Any, defaults: Mapping[str, GateDefault]) -> float:
 
 
 def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
-    """Return the gate kinds, with an entry for each check in ``below`` whose requirement has a gate kind.
+    """Return ``kinds``, extended by the checks that have a row in ``below``.
 
-    A check gets the kind of its requirement, unless it has its own row in ``kinds``.
+    A check gets the gate kind of its requirement, unless ``kinds`` has a row for the check or lacks the requirement.
     """
     whole = {f: kinds[f.partition(".")[0]] for f in below if f.partition(".")[0] in kinds and f not in kinds}
     return whole | dict(kinds)
@@ -254,7 +260,7 @@ def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Relaxation:
-    """One relaxation. ``of_required``: the base table does not certify without the relaxed requirement."""
+    """A row that is weaker than in the base table. ``of_required``: the base table requires it for a certificate."""
 
     sentence: str
     of_required: bool
@@ -311,7 +317,7 @@ def _weaker(bases: Sequence[str], below: Gates) -> Iterable[_Relaxation]:
 
 
 def _strongest(name: str, below: Gates, defaults: Mapping[str, GateDefault]) -> str:
-    """Return the gate kind in the base table ``below`` for a row's name; for several checks, the strictest kind."""
+    """Return the gate kind of a name in the base table ``below``; for a requirement with checks, the strictest kind."""
     parts = [name] if "." in name else [n for n in defaults if n == name or n.startswith(name + ".")]
     return max((below.kind(*_split(n), defaults[n].gate) for n in parts), key=_STRENGTH.__getitem__)
 

@@ -1,7 +1,7 @@
-"""The facts that a requirement may use, by the name of its parameter. Pure.
+"""The facts that a requirement's function may use. The name of a parameter selects the fact. Pure.
 
-Missing facts are handled here: if a provider returns a decision instead of the fact, the requirement is not called.
-These facts are not pytest fixtures, because any conftest could replace a fixture.
+A provider is the function that returns a fact. If the fact is missing, the provider returns a decision, and the
+requirement's function is not called. Facts are not pytest fixtures, because any conftest could replace a fixture.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 class JudgedFacts:
     """The input of one requirement: a measurement with the cluster's limits, or the observation of a check.
 
-    ``maximum`` is the limit of the requirement or check in the gate table; None without a limit. ``files_of_host`` is
-    the planned number of files that each host creates in a save; None if there is no plan.
+    ``maximum`` is the limit in the gate table; None without a limit. ``files_of_host`` is the planned number of files
+    that each host creates in a save; None without a plan.
     """
 
     measurement: Measurement | None = None
@@ -58,14 +58,14 @@ class JudgedFacts:
 
     @property
     def measured(self) -> Measurement:
-        """The measurement. Use it only for a requirement that is judged on a measurement."""
+        """The measurement, only for requirements that are judged on a measurement."""
         assert self.measurement is not None
         return self.measurement
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operations:
-    """All planned operations of one kind, and the measurement that contains them."""
+    """All planned saves, or all planned loads (``kind``), and the measurement that contains them."""
 
     kind: OperationKind
     all: tuple[Operation, ...]
@@ -95,7 +95,7 @@ def _loads(facts: JudgedFacts) -> Operations | Decision:
 
 
 def _operations(measurement: Measurement, kind: OperationKind) -> Operations | Decision:
-    """Return all planned operations of a kind; if some are missing, return the decision "failed" or "not run"."""
+    """Return all planned operations of a kind. If operations are missing, return "failed" or "not run"."""
     if measurement.failure and is_decided_by(measurement.failure, kind):
         return failed_by(measurement.failure)
     done = measurement.of_kind(kind)
@@ -126,9 +126,9 @@ def _pattern(name: Pattern, facts: JudgedFacts) -> object:
 
 
 def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
-    """Return the decision for patterns that were not measured.
+    """Return the decision for patterns without a result, with the reason.
 
-    The decision states the reason: a failure in the pattern, ranks that cannot run it, or a run that ended before it.
+    The reason is a failure in a pattern, ranks that cannot run it, or a run that ended before it.
     """
     failure = measurement.failure
     if failure and any(is_decided_in(failure, name) for name in names):
@@ -143,9 +143,9 @@ def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decis
 
 
 def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_TIER)) -> Decision | None:
-    """Return the decision if not every save was measured with its concurrent training steps; None if all were measured.
+    """Return the decision if a save, or the training steps during it, were not measured; None if all were measured.
 
-    A failure of a save counts against the storage only in one of the ``lanes``.
+    A failure of a save counts against the storage only in one of the ``lanes`` (concurrent activities of a rank).
     """
     failure = measurement.failure
     if failure and is_decided_by(failure, "save"):
@@ -186,7 +186,7 @@ PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
 def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
     """Return the names of the facts that a function uses. Raises TypeError for an unknown name or a wrong type.
 
-    Types are compared as text, without imports. A vendor's function may omit types. The maximum of a check may be None.
+    Types are compared as text, without imports. A parameter may have no type, or also permit None.
     """
     names = tuple(inspect.signature(function).parameters)
     for name in names:
@@ -202,9 +202,9 @@ def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
 
 
 def decide_by(function: Callable[..., Decision], facts: JudgedFacts) -> Decision:
-    """Call a requirement's function with the facts that it uses.
+    """Return the decision of a requirement's function, called with the facts that it uses.
 
-    If a fact is missing, the decision of its provider is returned instead.
+    If a fact is missing, return the decision of the fact's provider.
     """
     given = {}
     for name in inspect.signature(function).parameters:

@@ -1,7 +1,8 @@
-"""Decisions about measurements on busy hosts: a ratio of times does not decide, a limit in seconds does. Pure.
+"""Decisions on measurements on busy hosts. Pure.
 
-Other work on a host delays its ranks by an unknown time, so a ratio of two times does not measure the storage. A limit
-in seconds applies to client and storage together, so it still decides, and the load is reported.
+Other work on a host delays its ranks by an unknown time. Therefore a ratio of two times does not measure the storage,
+and does not decide. A limit in seconds applies to client and storage together: it still decides, and the load is
+reported.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ BOUNDS = (
 
 
 def spans_of(requirement: Requirement) -> tuple[str, ...]:
-    """Return the names of the spans of a measurement that a requirement judges.
+    """Return the spans (parts of a measurement) that a requirement judges.
 
-    These are its ``spans``, else the patterns that its function uses, else the subject's own saves and loads.
+    These are its ``spans`` if given, else the patterns that its function uses, else the subject's own saves and loads.
     """
     if requirement.spans:
         return requirement.spans
@@ -51,14 +52,14 @@ def spans_of(requirement: Requirement) -> tuple[str, ...]:
 
 
 def busy_host(requirement: Requirement, measurement: Measurement) -> HostLoad | None:
-    """Return the host with the highest load of other work in a requirement's spans; None if no host was busy."""
+    """Return the load of the busiest host in a requirement's spans; None if no host was busy with other work."""
     spans = spans_of(requirement)
     busy = [load for load in _loads(measurement) if load.span in spans and load.is_busy]
     return max(busy, key=lambda load: load.taken_share, default=None)
 
 
 def _loads(measurement: Measurement) -> Iterator[HostLoad]:
-    """Yield the host loads of all launches; a launch that runs user commands records its own loads."""
+    """Yield the host loads of all launches. A launch that runs user commands has its own list."""
     yield from measurement.host_loads
     if patterns := measurement.patterns:
         for found in (patterns.failover, patterns.upgrade, patterns.snapshots):
@@ -66,10 +67,10 @@ def _loads(measurement: Measurement) -> Iterator[HostLoad]:
 
 
 def on_busy_host(requirement: Requirement, decision: Decision, load: HostLoad) -> Decision:
-    """Return a requirement's decision after the load of a busy host is considered.
+    """Return a requirement's decision, adapted to the load of a busy host.
 
-    If a ratio of times failed, the decision becomes "not run". If it was met, and load can hide a difference, the
-    decision becomes "not run" too. Other decisions keep their outcome and report the load.
+    A failed decision on a ratio of times becomes "not run". A met decision on a ratio becomes "not run" if load can
+    hide a difference. Other decisions keep their outcome and report the load.
     """
     described = describe_load(load)
     detail = (*decision.detail, f"busy host: {described}", BOUNDS)
@@ -83,7 +84,7 @@ def on_busy_host(requirement: Requirement, decision: Decision, load: HostLoad) -
 
 
 def describe_load(load: HostLoad) -> str:
-    """Return a description of the use of a busy host's processors."""
+    """Return a phrase on the use of a busy host's processors."""
     during = load.of if load.span == OWN_OPERATIONS else f"{load.of} of {load.span}"
     return (
         f"{load.host} during {during}, {format_seconds(load.seconds)}: other processes used "

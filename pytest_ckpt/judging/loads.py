@@ -1,4 +1,4 @@
-"""Shared rules for loads, and for operations during user commands: wrong bytes, caches, early ends of ranks. Pure."""
+"""Shared decisions on loads, and on saves and loads during user commands: wrong bytes, caches, early ends. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RANKS_OF_A_PERCENTILE = 100
 
 
 def wrong_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
-    """Return the decision "failed" if loaded bytes are wrong; None otherwise."""
+    """Return "failed" if loaded bytes are wrong, else None."""
     if not integrity or not integrity.fault_count:
         return None
     because = (
@@ -38,7 +38,7 @@ def wrong_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision 
 
 
 def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
-    """Return the decision "failed" if not all bytes could be compared; None otherwise."""
+    """Return "failed" if not all bytes could be compared, else None."""
     if not integrity or integrity.bytes_checked == integrity.bytes_expected:
         return None
     checked, expected = integrity.bytes_checked, integrity.bytes_expected
@@ -49,11 +49,11 @@ def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decisio
 def not_cold(
     which: str, resident: int | None, mapped: int | None, detail: Sequence[str], cache: CacheFacts | None
 ) -> Decision | None:
-    """Return "not run" if a load did not come from the storage, or if this is unknown; None otherwise.
+    """Return "not run" if a load did not come from the storage, or if this is unknown. Otherwise return None.
 
-    ``which`` names the load in a sentence. The result is also None if the target declares that its clients have no
-    cache. If the kernel cannot count cached pages, timed reads may prove instead that reads after a drop come from the
-    storage.
+    ``which`` names the load in a sentence. Before the load, ``resident`` of the ``mapped`` bytes were in a page cache;
+    None if they were not counted. These counts do not matter if the target declares that its clients have no cache.
+    They are not needed either if timed reads prove that reads after a drop come from the storage.
     """
     if cache and (cache.is_declared_cold or (not cache.probe and is_drop_proven(cache))):
         return None
@@ -70,10 +70,9 @@ def not_cold(
 
 
 def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, float | None]:
-    """Return (slowest / median, p99 / p50) of the ranks' seconds per byte; no p99 for fewer than 100 ranks.
+    """Return (slowest / median, p99 / p50) of the ranks' seconds per byte; p99 / p50 is None for fewer than 100 ranks.
 
-    The times are per byte because layouts give ranks different amounts of data: a rank with more bytes is not a
-    straggler.
+    A layout gives ranks different amounts of data. Per byte, a rank with more data does not appear slow.
     """
     rates = sorted(s / b for s, b in zip(operation.rank_seconds, rank_bytes, strict=True) if b)
     middle = statistics.median(rates)
@@ -82,16 +81,15 @@ def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, flo
 
 
 def lost(because: str, detail: Sequence[str]) -> Decision:
-    """Return a failure for a checkpoint that is missing, or that contains the bytes of another checkpoint."""
+    """Return "failed" for a checkpoint that is missing, or that contains the bytes of another checkpoint."""
     return Decision(outcome="failed", reason="missing bytes", because=because, detail=tuple(detail))
 
 
 def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) -> Decision:
-    """Return the decision ``met`` with the kind of proof that the bytes in ``found`` came from the storage; else "not
-    run".
+    """Return ``met`` with the proof that the bytes in ``found`` came from the storage, else "not run".
 
-    If the kernel shows no cache, timed reads during the subject's own loads have shown whether a drop works. The same
-    drop preceded every load in ``found``.
+    If the kernel cannot count cached pages, timed reads during the subject's own loads may prove that a drop works. The
+    same drop preceded every load in ``found``.
     """
     if found.is_declared_cold:
         return replace(met, basis="declared")
@@ -123,7 +121,7 @@ def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -
 
 
 def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
-    """Yield lines about the operations before the first fault or change."""
+    """Yield lines on the operations before the first fault or change."""
     for operation in operations:
         yield (
             f"undisturbed {operation.kind}: {format_seconds(operation.seconds)}, a rank without a sign of life for "
@@ -132,6 +130,6 @@ def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
 
 
 def describe_end(failure: Failure | None) -> Iterator[str]:
-    """Yield a line about the failure that ended the ranks early, if there is one."""
+    """Yield a line on the failure that ended the ranks early, if any."""
     if failure:
         yield describe_failure(failure)

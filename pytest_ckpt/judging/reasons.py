@@ -1,9 +1,14 @@
-"""The reasons why gate tables may require something: one for each requirement or check, as data. Pure.
+"""The reasons why gate tables may require a requirement or a check, as data. Pure.
 
-A requirement may be required for one of three reasons: its limit follows from the operator's inputs; an organisation
-published it; or a checkpoint library relies on the behaviour in its default mode, and a violation loses or corrupts a
-checkpoint. A requirement without a reason is advisory. If there is a reason for the behaviour, but the time limit is
-only a default of this program, only the behaviour decides and a longer time is reported.
+There are three kinds of reasons:
+
+- `Derived`: the limit follows from the operator's inputs.
+- `Published`: an organisation published the rule.
+- `ReliedOn`: a checkpoint library relies on the behaviour in its default mode, and a violation loses or corrupts a
+  checkpoint.
+
+A requirement without a reason is advisory. A reason may cover the behaviour, but not the time limit, which is then a
+default of this program. In this case a longer time is reported and does not decide.
 """
 
 from __future__ import annotations
@@ -17,25 +22,25 @@ from pytest_ckpt.sizing.limits import Publication
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
-    """The limit follows from the operator's ``inputs``: the options that set it."""
+    """The limit follows from ``inputs``, which are options of the operator."""
 
     inputs: str
 
     @property
     def text(self) -> str:
-        """One sentence for the certificate."""
+        """The reason as one sentence for the certificate."""
         return f"Derived from the operator's inputs: {self.inputs}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published(Publication):
-    """An organisation published the rule; ``rule`` is its demand."""
+    """An organisation published the rule. ``rule`` states what it requires."""
 
     rule: str
 
     @property
     def text(self) -> str:
-        """One sentence for the certificate."""
+        """The reason as one sentence for the certificate."""
         return f"Published: {self.citation}: {self.rule}."
 
 
@@ -50,7 +55,7 @@ class ReliedOn:
 
     @property
     def text(self) -> str:
-        """Two sentences for the certificate."""
+        """The reason as two sentences for the certificate."""
         return f"Relied on by {self.library} {self.version}, {self.call}. Consequence if it fails: {self.loss}."
 
 
@@ -58,8 +63,8 @@ class ReliedOn:
 class Reason:
     """The reason why a gate table may require a requirement, or one of its checks (``ID.subject``).
 
-    ``tables`` are the gate tables to which the reason applies; empty: all. With ``own_limit`` the time limit is only a
-    default of this program, so a longer time is reported and does not decide.
+    ``tables`` are the gate tables that the reason applies to; empty for all. ``own_limit``: the time limit is a default
+    of this program, so a longer time is reported and does not decide.
     """
 
     name: str
@@ -69,7 +74,7 @@ class Reason:
 
     @property
     def text(self) -> str:
-        """The reason for the certificate."""
+        """The reason as text for the certificate."""
         own = " The time limit is a default of this program: a longer time is reported and is not a failure."
         return self.because.text + (own if self.own_limit else "")
 
@@ -287,14 +292,13 @@ REASONS: tuple[Reason, ...] = (
 
 
 def reason_of(requirement: str, subject: str, table: str, reasons: Sequence[Reason] = REASONS) -> Reason | None:
-    """Return the reason why a gate table may require a requirement, preferring the reason of its check; None if there
-    is none."""
+    """Return the reason why a gate table may require a check, or else its requirement; None if there is none."""
     by_name = {reason.name: reason for reason in _of_table(table, reasons)}
     return by_name.get(f"{requirement}.{subject}", by_name.get(requirement))
 
 
 def reasons_for(requirement: str, table: str, reasons: Sequence[Reason] = REASONS) -> list[tuple[str, str]]:
-    """Return (name, reason as a sentence) for a requirement and its checks in a gate table."""
+    """Return (name, reason as text) for a requirement and its checks in a gate table."""
     return [
         (reason.name, reason.text)
         for reason in _of_table(table, reasons)
@@ -307,7 +311,7 @@ def _of_table(table: str, reasons: Sequence[Reason]) -> list[Reason]:
 
 
 def is_own_limit(requirement: str, subject: str, gates: Gates) -> bool:
-    """Whether the limit of a required row is a default of this program and not set by the operator's table."""
+    """Whether a limit is a default of this program that the operator's gate table does not set."""
     is_set = bool(gates.extends) and gates.limit(requirement, subject, None) is not None
     found = reason_of(requirement, subject, gates.table)
     return bool(found and found.own_limit) and not is_set

@@ -1,7 +1,7 @@
-"""Remedies: known fixes for kinds of file systems, and the first action after an error of the target. Pure.
+"""Remedies: fixes for known failures of file systems, and the first action after an error of the target. Pure.
 
-Every row is based on a measurement: tests/file_systems mounts the file system and observes the failure. With the fix,
-it observes that the failure is absent.
+Each known failure was measured: a test in tests/file_systems mounts the file system and observes the failure. With the
+fix, the test observes that the failure is absent.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownFailure:
-    """Failures on one kind of file system that have one cause.
+    """Failures of checks on one kind of file system that have the same cause.
 
-    ``kinds`` are the names of the kind of file system in the kernel's table of mounts, ``checks`` the checks that fail.
-    ``why`` is the cause and its cost for a training job. ``cure`` is the change that helps; empty if no option is known
-    to help.
+    - ``kinds``: the file-system types in the kernel's table of mounts.
+    - ``checks``: the checks that fail.
+    - ``why``: the cause, and its cost for a training job.
+    - ``cure``: the change that helps; empty if no option is known to help.
     """
 
     name: str
@@ -150,7 +151,7 @@ _NO_CURE = "No option is known to help: keep checkpoints on another file system.
 
 
 def failures_of_kind(kind: str) -> Iterator[KnownFailure]:
-    """Yield the known failures on a kind of file system."""
+    """Yield the known failures of a type of file system."""
     return (row for row in KNOWN if kind in row.kinds)
 
 
@@ -160,7 +161,7 @@ def remedy_of(row: KnownFailure) -> str:
 
 
 def explain(kind: str, check: str) -> tuple[str, ...]:
-    """Return the lines that explain a failed check on a kind of file system; empty if the cause is unknown."""
+    """Return the lines that explain a failed check on a type of file system; empty if the cause is unknown."""
     return tuple(
         line
         for row in failures_of_kind(kind)
@@ -174,10 +175,10 @@ _READS: frozenset[Phase] = frozenset({"read", "residency probe", "fadvise"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NextStep:
-    """The first action of the user after an error whose name is in ``errnos``.
+    """The user's first action after an error whose name is in ``errnos``.
 
-    The action applies to the kinds of targets in ``places``. ``reads``: it applies to reads (True) or to writes (False)
-    only; None: to both.
+    ``places`` are the kinds of storage to which the action applies. ``reads`` is True if the action is only for reads,
+    False if it is only for writes, None for both.
     """
 
     errnos: tuple[str, ...]
@@ -292,9 +293,9 @@ HUNG = (
 
 
 def next_of(errno: str, table: str, *, reads: bool) -> str:
-    """Return the first action after an error of the target, by the error's name; empty if there is no remedy.
+    """Return the user's first action after the error ``errno`` of the target; empty if unknown.
 
-    ``table`` is the gate table of the run, which implies the kind of target.
+    ``table`` is the gate table of the run. It implies the kind of storage.
     """
     place = GATE_TABLES.get(table) or "shared"
     found = (
@@ -306,5 +307,5 @@ def next_of(errno: str, table: str, *, reads: bool) -> str:
 
 
 def next_of_failure(failure: Failure, table: str) -> str:
-    """Return the first action after a failure of ranks; empty if there is no remedy."""
+    """Return the user's first action after a failure of ranks; empty if unknown."""
     return HUNG if failure.kind == "hung" else next_of(failure.errno, table, reads=failure.phase in _READS)

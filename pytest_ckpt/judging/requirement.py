@@ -1,4 +1,4 @@
-"""A requirement is one decorated function: its metadata, its text for the buyer, and its judgement. Pure."""
+"""Requirements. A requirement is a decorated function with metadata, a text for the buyer, and a decision. Pure."""
 
 from __future__ import annotations
 
@@ -27,24 +27,36 @@ _ATTRIBUTE = "__ckpt_requirement__"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirement:
-    """One requirement. ``source`` is the source of its limit; ``text`` is its text in the certificate.
+    """One requirement.
 
-    ``function`` decides; its parameters name the facts that it needs (`judging.given`). Requirements of conformance are
-    judged on a check's observation, all others on a measurement. For the documentation, ``units`` are the units of its
-    values, ``figure`` describes the measured value and ``limit`` its bound, in which ``{maximum}`` is replaced.
-    ``maximum`` is a limit that a gate table may set. ``asked_by`` returns whether the options of a run provide the
-    requirement's prerequisite; ``needs`` are the target capabilities that it uses. If the prerequisite or a capability
-    is missing, the requirement is not part of the run. ``not_given`` describes the missing prerequisite of a
-    requirement that is "not run" because a gate table requires it "where given". ``own_launch`` is a pattern that is
-    measured in a separate launch for this requirement. ``ratios`` are the units of its values that are ratios of times:
-    on a busy host, such a value does not fail the requirement. With ``hidden_by_load``, other work can also hide a
-    difference, so on a busy host such a value does not meet the requirement either. ``spans`` are the parts of a
-    measurement that the requirement judges, if they are not the patterns among its parameters (`judging.host_load`).
+    How it decides:
 
-    A run may have several strategies; ``of_strategy`` returns whether the requirement applies to saves by a strategy.
-    ``next_step`` is the first action after a failure, ``help`` the part of docs/faq.md about the failure, and
-    ``also_known_as`` the equivalent lines of other lists of requirements. ``plugin`` names the plugin that adds the
-    requirement. A requirement that was read from a report has no function.
+    - ``function``: returns the decision. Its parameters name the facts that it needs (`judging.given`). A requirement
+      of the suite conformance is judged on the observation of a check, any other on a measurement. None if the
+      requirement was read from a report.
+    - ``maximum``: a limit that a gate table may set.
+    - ``spans``: the judged parts of a measurement, if they are not the patterns among the parameters
+      (`judging.host_load`).
+    - ``ratios``: the units of values that are ratios of times. On a busy host, such a value does not fail the
+      requirement.
+    - ``hidden_by_load``: other work can hide a difference. On a busy host, a ratio then does not meet the requirement.
+
+    When it applies:
+
+    - ``asked_by``: returns whether the options of a run provide the prerequisite of the requirement.
+    - ``not_given``: the sentence on the missing prerequisite, for the verdict "not run" of a requirement "where given".
+    - ``needs``: the capabilities that the target must have.
+    - ``of_strategy``: returns whether the requirement applies to saves by a strategy.
+    - ``own_launch``: the pattern that a separate launch measures for the requirement.
+
+    What is written about it:
+
+    - ``text``: the text in the certificate. ``source`` is the source of the limit.
+    - ``units``, ``figure``, ``limit``: for the documentation, the units of its values, and descriptions of the measured
+      value and of its bound. In ``limit``, ``{maximum}`` is replaced.
+    - ``next_step``: the first action after a failure. ``help`` is the part of docs/faq.md on the failure.
+    - ``also_known_as``: the equivalent lines of other lists of requirements.
+    - ``plugin``: the plugin that adds the requirement; empty if built in.
     """
 
     id: str
@@ -75,21 +87,20 @@ class Requirement:
     def is_measured(self) -> bool:
         """Whether pytest-ckpt judges the requirement on a measurement.
 
-        Requirements of conformance need observations instead, and requirements from a report need their plugin.
+        False for a requirement of the suite conformance, which needs an observation, and for one that was read from a
+        report.
         """
         return self.function is not None and self.suite != "conformance"
 
     def is_asked(self, settings: Settings) -> bool:
-        """Whether a run with these settings measures the requirement: its prerequisite is given, and it applies to a
-        strategy.
+        """Whether a run with these settings measures the requirement.
+
+        The run must provide its prerequisite, and have a strategy to which the requirement applies.
         """
         return self.asked_by(settings) and any(map(self.of_strategy, settings.strategies))
 
     def decide(self, facts: JudgedFacts) -> Decision:
-        """Call the requirement's function with the facts that its parameters name.
-
-        If a fact is missing, the decision about the missing fact is returned.
-        """
+        """Return the decision of the requirement's function, or the decision on a missing fact."""
         assert self.function is not None
         return decide_by(self.function, facts)
 
@@ -116,12 +127,12 @@ def requirement(
     ratios: Sequence[str] = (),
     hidden_by_load: bool = False,
 ) -> Callable[[_Function], _Function]:
-    """Return a decorator that makes a function a requirement.
+    """Return a decorator that makes a function a requirement. Its parameters are fields of `Requirement`.
 
     The parameters of the function name facts, its docstring is the text for the buyer, and its body decides. The suite
-    follows from the name of the module: ``test_strategies_of_tiers`` belongs to the suite "strategies". The parameters
-    of the decorator are fields of `Requirement`. Raises TypeError if a parameter of the function does not name a fact
-    or has another type.
+    follows from the module's name: ``test_strategies_of_tiers`` belongs to the suite "strategies".
+
+    Raises TypeError if a parameter of the function does not name a fact, or has the wrong type.
     """
 
     def state(function: _Function) -> _Function:
@@ -165,8 +176,9 @@ def requirement_of(function: object) -> Requirement | None:
 
 
 def requirements_of(module: ModuleType) -> dict[str, Requirement]:
-    """Return the requirements defined in a module, by id, in order of definition. Raises ValueError for a
-    duplicate id.
+    """Return the requirements that a module defines, by id, in order of definition.
+
+    Raises ValueError if two requirements have the same id.
     """
     rows: dict[str, Requirement] = {}
     for function in vars(module).values():
@@ -179,9 +191,6 @@ def requirements_of(module: ModuleType) -> dict[str, Requirement]:
 
 
 def _suite_of(module: str) -> str:
-    """Return the suite of a built-in module by its name.
-
-    A module of a plugin belongs to the suite "performance", because its requirements apply to saves and loads.
-    """
+    """Return the suite of a module by its name. A plugin's module belongs to the suite "performance"."""
     package, _, name = module.rpartition(".test_")
     return name.partition("_of_")[0] if package == "pytest_ckpt.suites" else "performance"

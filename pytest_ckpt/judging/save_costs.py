@@ -1,4 +1,4 @@
-"""The cost of saves for training: the lost training time, and the work at risk. Pure."""
+"""The cost of saves for training: the training time lost to saves, and the work lost in a failure. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 class SaveCost:
     """The measured cost of one save, in seconds.
 
-    ``blocked_seconds``: from the start of the save until the job could continue and change its state on the last rank.
-    ``extra_seconds``: the slowdown of the concurrent steps. ``seconds``: from the start until the save was committed.
-    ``copying_seconds`` is the part of ``blocked_seconds`` in which the state was copied in the client's memory. With
-    ``drains``, the time between ``blocked_seconds`` and ``seconds`` is a drain from a local tier; only one of several
-    saves is drained.
+    - ``blocked_seconds``: from the start until the job could continue and change its state, on the last rank.
+    - ``extra_seconds``: the slowdown of the training steps during the save.
+    - ``seconds``: from the start until the save was committed.
+    - ``copying_seconds``: the part of ``blocked_seconds`` that copied the state in the client's memory.
+    - ``drains``: set for saves to a local tier. The time from ``blocked_seconds`` to ``seconds`` is then a drain, and
+      only one of several saves is drained.
     """
 
     index: int
@@ -37,48 +38,50 @@ class SaveCost:
 
     @property
     def lost_seconds(self) -> float:
-        """The training time that the save costs, with any strategy."""
+        """The training time that the save costs: blocked time and slowdown."""
         return self.blocked_seconds + max(0.0, self.extra_seconds)
 
     @property
     def added_seconds(self) -> float:
-        """The storage's part of the lost time: all except the copy of the state, which takes the same time with any
-        storage.
+        """The part of the lost time that the storage causes: all but the copy of the state.
+
+        The copy takes the same time with any storage.
         """
         return self.lost_seconds - self.copying_seconds
 
     @property
     def background_seconds(self) -> float:
-        """The time in which training continues before the save is committed."""
+        """The time for which training continues before the save is committed."""
         return max(0.0, self.seconds - self.blocked_seconds)
 
     def at_risk_seconds(self, interval_seconds: float) -> float:
-        """The average work lost in a failure in addition to half an interval between saves."""
+        """The average work that a failure loses, in addition to half an interval between saves."""
         if self.drains:
             return at_risk_seconds(self.drains, interval_seconds, self.background_seconds)
         return self.background_seconds
 
     @property
     def minimum_interval_seconds(self) -> float:
-        """The minimum time between the starts of two saves; 0 for a blocking save, because training waits for its end.
+        """The minimum time between the starts of two saves.
 
-        Before the next save starts, a background save must have ended. With a local tier, the save's share of a drain
-        must have ended.
+        It is 0 for a blocking save, because training waits for the end. A background save must have ended before the
+        next save starts. With a local tier, the drain must keep up with the drained share of saves.
         """
         if self.drains:
             return max(self.blocked_seconds, self.background_seconds / self.drains.every)
         return self.seconds if self.background_seconds else 0.0
 
     def with_risk_seconds(self, limits: ClusterLimits) -> float:
-        """The storage's part of the lost time, plus the average loss per save from the work at risk."""
+        """The part of the lost time that the storage causes, plus the average loss per save from the work at risk."""
         return self.added_seconds + self.at_risk_seconds(limits.interval_seconds) / limits.checkpoints_per_failure
 
     def as_blocking_seconds(self, limits: ClusterLimits) -> float:
         """Return the time of a blocking save that is sufficient for the same clusters as this save.
 
-        BLOCKING and LOST-WORK compare times with the save limit (b x interval), BACKGROUND with the interval. The
-        result is the maximum of these times, scaled to the save limit. Clusters that meet SAVE with a save of that many
-        seconds therefore also meet these three. With a local tier, DRAIN replaces BACKGROUND and LOST-WORK.
+        BLOCKING and LOST-WORK compare a time with the save limit (save budget x interval), BACKGROUND with the
+        interval. With a local tier, DRAIN replaces BACKGROUND and LOST-WORK. The result is the largest of these times,
+        scaled to the save limit. A cluster whose SAVE a blocking save of this time meets therefore also meets these
+        requirements.
         """
         if self.drains:
             return as_blocking_seconds(self.drains, limits, self.added_seconds, self.background_seconds)
@@ -88,7 +91,7 @@ class SaveCost:
 
 
 def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
-    """Return the cost of each save; empty if saves run in the background and the concurrent steps were not measured."""
+    """Return the cost of each save; empty if the training steps during background saves were not measured."""
     saves = measurement.of_kind("save")
     if strategy_of(measurement.subject).blocks:
         return tuple(_blocking(o) for o in saves)
@@ -114,7 +117,7 @@ def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
 
 
 def save_limit_seconds(measurement: Measurement, limits: ClusterLimits) -> float:
-    """Return the maximum time in seconds until a save is committed, for checkpoints of the size that was run.
+    """Return the maximum time in seconds until a save is committed, at the size of the measurement.
 
     With a local tier, it is the maximum time of a drain.
     """
@@ -124,7 +127,7 @@ def save_limit_seconds(measurement: Measurement, limits: ClusterLimits) -> float
 
 
 def at_full_size(costs: Sequence[SaveCost], measurement: Measurement) -> list[SaveCost]:
-    """Return the costs of saves projected to full size, at the same bandwidth."""
+    """Return the costs of saves, projected to full size at the same bandwidth."""
     factor = 1 / measurement.share
     return [
         replace(
@@ -143,7 +146,7 @@ def _blocking(save: Operation) -> SaveCost:
 
 
 def describe_loss(cost: SaveCost) -> str:
-    """Return a sentence on the storage's part of the training time that a save costs."""
+    """Return a phrase on the part of a save's lost training time that the storage causes."""
     extra = format_seconds(max(0.0, cost.extra_seconds))
     waited = format_seconds(cost.blocked_seconds - cost.copying_seconds)
     beside = " (without the copy)" if cost.copying_seconds else ""

@@ -1,8 +1,12 @@
 """Service levels by NVIDIA's requirements for AI clouds, reported in addition to the limits. Pure.
 
-They do not affect verdicts: a run is too short for a share of a month, and it may have fewer clients than the contract.
-Source: NVIDIA, Requirements for AI Clouds, v2.4: a rate below 85 % of the contracted one for 5 minutes is an incident;
-99.9 % without a stall over 60 s; acknowledged data survive any single failure.
+They do not affect verdicts: a run is too short for a share of a month, and may have fewer clients than the contract.
+
+Source: NVIDIA, Requirements for AI Clouds, v2.4:
+
+- It is an incident if the rate is below 85 % of the contracted rate for 5 minutes.
+- 99.9 % of operations have no stall over 60 s.
+- Acknowledged data survive any single failure.
 """
 
 from __future__ import annotations
@@ -20,11 +24,10 @@ _NAME = "service level of NVIDIA"
 
 
 def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
-    """Return the lowest mean rate over 5 minutes of saving, in bytes/s; None if all saves together took less than 5
-    minutes.
+    """Return the lowest mean rate over 5 minutes of saving, in bytes/s; None if all saves took less than 5 minutes.
 
     ``seconds`` are the times of consecutive saves of ``size`` bytes. The time between saves is left out, because no
-    data are written then. Within a save, the rate is constant at its mean.
+    data are written then. The rate within a save is assumed to be constant.
     """
     ends = [0.0, *itertools.accumulate(seconds)]
     if ends[-1] < WINDOW_SECONDS:
@@ -41,9 +44,9 @@ def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
 
 
 def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
-    """Return a sentence that states whether consecutive saves would be an incident by the service level for rates.
+    """Return a phrase on whether consecutive saves would be an incident by the service level for rates.
 
-    ``size`` is one save in bytes, ``contracted`` the contracted rate in bytes/s, 0 if it is unknown.
+    ``size`` is one save in bytes. ``contracted`` is the contracted rate in bytes/s, 0 if unknown.
     """
     head = f"{_NAME}, {format_percent(INCIDENT_SHARE)} of the contracted rate for {format_seconds(WINDOW_SECONDS)}"
     if not contracted:
@@ -59,9 +62,9 @@ def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
 
 
 def stall_level(without_stall: int, operations: int, what: str) -> str:
-    """Return a sentence that states how many operations had no stall over 60 s.
+    """Return a phrase on how many operations had no stall over 60 s.
 
-    ``what`` is the phrase that follows the count of operations in the sentence, such as "with a fault".
+    ``what`` follows the count of operations in the phrase, such as "with a fault".
     """
     enough = trials_for(SHARE_WITHOUT_STALL)
     share = format_percent(SHARE_WITHOUT_STALL, digits=3)
@@ -76,5 +79,5 @@ def stall_level(without_stall: int, operations: int, what: str) -> str:
 
 
 def survival_level(failures: str, not_shown: str) -> str:
-    """Return a sentence on the single failures that acknowledged data survived, and on the failures not tested."""
+    """Return a phrase on the single failures that acknowledged data survived, and on the failures not tested."""
     return f"{_NAME}, acknowledged data survive any single failure: shown for {failures}; not shown: {not_shown}"

@@ -1,4 +1,4 @@
-"""The shared evaluation of all requirements on time: every operation must be within a limit. Pure."""
+"""The decision on time limits, which several requirements share: every operation must be within a limit. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, shown_share, tolerance, trials_for
 from pytest_ckpt.facts.measurement import clients_of_run
 from pytest_ckpt.facts.settings import Assurance
-from pytest_ckpt.facts.verdict import AcceptanceBound
+from pytest_ckpt.facts.verdict import AcceptanceBound, TimeEstimate
 from pytest_ckpt.judging.client_ceiling import too_slow_clients
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.support.units import (
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.measurement import Measurement, Operation
+    from pytest_ckpt.facts.subject import OperationKind
     from pytest_ckpt.judging.given import Operations
 
 HOW_SURE = "how sure: "
@@ -37,11 +38,12 @@ _TOLD_STARVED = 0.1
 
 
 def within(done: Operations, full_limit: float, reason: str, assurance: Assurance | None) -> Decision:
-    """Return the decision on whether every operation took at most ``full_limit`` seconds, for checkpoints of full size.
+    """Return the decision on whether every operation met a time limit.
 
-    ``reason`` is the origin of the limit. ``assurance`` is the required confidence about operations that were not
-    measured; None: no confidence is required. If its plan allows misses, the measured value is the slowest operation
-    that must meet the limit.
+    - ``full_limit``: the limit in seconds for checkpoints of full size. It is reduced by the scale of the run.
+    - ``reason``: the origin of the limit.
+    - ``assurance``: the required confidence about operations that were not measured; None if not required. If its
+      sampling plan permits misses, the measured value is the slowest operation that must meet the limit.
     """
     kind, operations, measurement = done.kind, done.all, done.of
     planned = measurement.operations_planned
@@ -101,7 +103,8 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     # a bound.
     is_held_up = not is_met and len(over) > len(blamed)
     bound = _bound(operations, limit, wanted.confidence, allowed_misses, is_held_up=is_held_up)
-    detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, limit, bound, wanted))
+    estimate = _estimate(operations, wanted)
+    detail += tuple(HOW_SURE + sentence for sentence in _how_sure(kind, limit, bound, estimate))
     if is_failed:
         slowest = blamed[0]
         took, allowed = compared(slowest.seconds, limit)
@@ -116,9 +119,11 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
             f"{_where(slowest)}.{_share(slowest)}"
         )
         decisive = blamed[allowed_misses].seconds
-        return replace(measured_as("over limit", decisive, limit, "s", because, detail), bound=bound)
+        failed = measured_as("over limit", decisive, limit, "s", because, detail)
+        return replace(failed, bound=bound, estimate=estimate)
     because = _met(done, limit, by_seconds, allowed_misses, assurance)
-    return replace(measured_as("met", worst, limit, "s", because, detail), bound=bound)
+    met = measured_as("met", worst, limit, "s", because, detail)
+    return replace(met, bound=bound, estimate=estimate)
 
 
 def _met(
@@ -128,7 +133,7 @@ def _met(
     allowed_misses: int,
     assurance: Assurance | None,
 ) -> str:
-    """Return the sentences of a met verdict; ``by_seconds`` begins with the slowest operation."""
+    """Return the sentences of a met decision. ``by_seconds`` begins with the slowest operation."""
     kind, slowest, total = done.kind, by_seconds[0], counted(done.of.operations_planned, done.kind)
     missed = sum(o.seconds > limit for o in by_seconds)
     took, allowed = compared(slowest.seconds, limit)
@@ -149,17 +154,17 @@ def _met(
 
 
 def is_planned(assurance: Assurance, operations: int) -> bool:
-    """Return whether this number of operations completes the sampling plan of a required confidence."""
+    """Return whether the number of operations is sufficient for the sampling plan of a required confidence."""
     return operations >= trials_for(assurance.share, assurance.confidence, assurance.misses)
 
 
 def misses_allowed(assurance: Assurance | None, operations: int) -> int:
-    """Return how many operations may miss the limit: 0 unless the sampling plan has misses and is complete."""
+    """Return how many operations may miss the limit. It is 0 unless a sampling plan with misses is complete."""
     return assurance.misses if assurance and assurance.misses and is_planned(assurance, operations) else 0
 
 
 def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: float) -> str:
-    """Return the reason why a late load does not count against the storage: the client compared too slowly.
+    """Return a sentence on a late load that does not count against the storage: the client compared bytes too slowly.
 
     ``load`` names the load. ``took`` and ``allowed`` are its time and the limit, as text.
     """
@@ -170,17 +175,17 @@ def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: flo
 
 
 def _is_exact(operations: Sequence[Operation]) -> bool:
-    """Return whether all times of these operations are exact, not upper bounds."""
+    """Return whether the times of these operations are exact, and not upper bounds."""
     return all(o.at_least_seconds is None for o in operations)
 
 
 def _bound(
     operations: Sequence[Operation], limit: float, confidence: float, allowed: int, *, is_held_up: bool
 ) -> AcceptanceBound | None:
-    """Return the conclusion from these operations for all others; None if there is no conclusion.
+    """Return the conclusion from these operations about all others; None if there is none.
 
-    ``is_held_up``: the client delayed an operation that is over the limit. Such an operation is neither a success nor a
-    miss of the storage, so there is no conclusion.
+    ``is_held_up``: the client delayed an operation that is over the limit. Whether the storage would meet the limit is
+    then unknown, so there is no conclusion.
     """
     met, trials = sum(o.seconds <= limit for o in operations), len(operations)
     if not met or is_held_up or not (_is_exact(operations) or met == trials):
@@ -189,31 +194,45 @@ def _bound(
     return AcceptanceBound(trials=trials, met=met, share=share, confidence=confidence, misses_allowed=allowed)
 
 
-def _how_sure(done: Operations, limit: float, bound: AcceptanceBound | None, wanted: Assurance) -> Iterator[str]:
-    """Yield sentences with the conclusions from the measured operations about all operations.
+def _estimate(operations: Sequence[Operation], wanted: Assurance) -> TimeEstimate | None:
+    """Return the estimated time that the wanted share of all operations does not exceed.
 
-    There is no estimate if measured times are only upper bounds, or if operations moved different amounts of data.
+    Return None if measured times are only upper bounds, if operations moved different amounts of data, or if there are
+    too few operations.
     """
-    kinds, operations = f"{done.kind}s", done.all
-    confidence = format_share(wanted.confidence)
+    is_alike = len({o.bytes for o in operations}) == 1
+    if not (is_alike and _is_exact(operations)):
+        return None
+    found = tolerance([o.seconds for o in operations], wanted.share, wanted.confidence)
+    return found and TimeEstimate(
+        seconds=found.seconds,
+        share=wanted.share,
+        confidence=wanted.confidence,
+        fit=found.fit,
+        is_doubtful=found.is_doubtful,
+    )
+
+
+def _how_sure(
+    kind: OperationKind, limit: float, bound: AcceptanceBound | None, estimate: TimeEstimate | None
+) -> Iterator[str]:
+    """Yield sentences with the conclusions from the measured operations about all operations."""
+    kinds = f"{kind}s"
     if bound:
         allowed = f"; {bound.misses_allowed} may miss it" if bound.misses_allowed else ""
         yield (
-            f"{bound.met} of {counted(bound.trials, done.kind)} met the limit{allowed}. With {confidence} confidence, "
-            f"at least {format_percent(bound.share)} of all {kinds} meet it, if {kinds} are independent. "
-            f"Up to {format_percent(1 - bound.share)} may be late."
+            f"{bound.met} of {counted(bound.trials, kind)} met the limit{allowed}. With "
+            f"{format_share(bound.confidence)} confidence, at least {format_percent(bound.share)} of all {kinds} meet "
+            f"it, if {kinds} are independent. Up to {format_percent(1 - bound.share)} may be late."
         )
-    is_alike = len({o.bytes for o in operations}) == 1
-    times = [o.seconds for o in operations]
-    found = tolerance(times, wanted.share, wanted.confidence) if _is_exact(operations) and is_alike else None
-    if found:
-        at_most, allowed = compared(found.seconds, limit)
-        over = f" This is over the limit of {allowed}." if found.seconds > limit else ""
-        doubt = " The fit is low, so the estimate is doubtful." if found.is_doubtful else ""
+    if estimate:
+        at_most, allowed = compared(estimate.seconds, limit)
+        over = f" This is over the limit of {allowed}." if estimate.seconds > limit else ""
+        doubt = " The fit is low, so the estimate is doubtful." if estimate.is_doubtful else ""
         yield (
-            f"Estimate: with {confidence} confidence, {format_share(wanted.share)} of {kinds} take at most "
-            f"{at_most}, if their times are log-normal (correlation of the probability plot: {found.fit:.3f}; 1 is a "
-            f"perfect fit).{over}{doubt}"
+            f"Estimate: with {format_share(estimate.confidence)} confidence, {format_share(estimate.share)} of {kinds} "
+            f"take at most {at_most}, if their times are log-normal (correlation of the probability plot: "
+            f"{estimate.fit:.3f}; 1 is a perfect fit).{over}{doubt}"
         )
 
 
@@ -230,7 +249,7 @@ def _starved(operation: Operation) -> float:
 
 
 def _share(operation: Operation) -> str:
-    """Return a sentence on the time that an operation waited for the client; empty if the share is not relevant."""
+    """Return sentences on the time that an operation waited for the client; empty if that time is short."""
     told = ""
     if _stalled(operation) >= _TOLD_STALL * operation.seconds:
         told += f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."
@@ -240,9 +259,7 @@ def _share(operation: Operation) -> str:
 
 
 def _rate_of_client(operation: Operation, measurement: Measurement) -> str:
-    """Return a phrase with the rate of one client, because some storage limits each client; empty
-    for a single client.
-    """
+    """Return a phrase with the rate per client, because some storage limits each client; empty for one client."""
     clients, unit = clients_of_run(len(measurement.hosts), measurement.processes)
     if clients < 2:
         return ""

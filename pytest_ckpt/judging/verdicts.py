@@ -1,7 +1,7 @@
-"""Derives a verdict from one requirement and the facts about one subject. Pure.
+"""Derives verdicts from a requirement and the facts about a subject. Pure.
 
-A save over the limit is a result even if the run was interrupted later. So operations that ended before an interruption
-count. Operations that were repeated to add a suite count too.
+A save over the limit is a result, even if the run was interrupted later. Therefore operations count if they ended
+before an interruption, or if a later start repeated them to add a suite.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def decide_observed(
 ) -> Verdict:
     """Return the verdict of a requirement on the target's behaviour, from the result of one of its checks.
 
-    ``kind`` is the target's file system: known facts about it explain a failure but do not affect the outcome.
-    ``files_of_host`` is the planned number of files that each host creates in a save; None if there is no plan.
+    ``kind`` is the type of the target's file system. Known failures of this type explain the verdict, and do not change
+    it. ``files_of_host`` is the planned number of files that each host creates in a save; None without a plan.
     """
     subject = observation.subject
     default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
@@ -75,12 +75,12 @@ def decide_observed(
 
 
 def _with_step(decision: Decision, step: str) -> Decision:
-    """Return a decision with the first action of the user, if the error determines one (``step``)."""
+    """Return a decision whose detail begins with the user's first action (``step``), if known."""
     return dataclasses.replace(decision, detail=(f"cure: {step}", *decision.detail)) if step else decision
 
 
 def not_run(requirement: Requirement, subject: str, reason: Reason, because: str, gates: Gates) -> Verdict:
-    """Return the verdict "not run" for a requirement, with the reason."""
+    """Return the verdict "not run" for a requirement, with its reason."""
     return _verdict(requirement, subject, not_decided(reason, because), gates)
 
 
@@ -111,6 +111,7 @@ def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: 
         detail="\n".join(decision.detail),
         basis=decision.basis or "",
         bound=decision.bound,
+        estimate=decision.estimate,
     )
 
 
@@ -120,9 +121,9 @@ KIND_OF: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherMeasurement:
-    """A measurement of the judged subject in addition to the judged measurement.
+    """Another measurement of the judged subject, made by start number ``start`` of the run.
 
-    It is incomplete, or it was repeated to add patterns. ``start`` is the number of the start that made it.
+    It is incomplete, or it was repeated to add patterns.
     """
 
     start: int
@@ -136,9 +137,10 @@ def verdict_over_starts(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return the verdict on a subject over all starts of a run.
+    """Return the verdict on a subject over all starts of a run: the first failed verdict, if there is one.
 
-    It is "failed" if the verdict on any other measurement of the subject is "failed".
+    ``verdict`` is the verdict on the judged measurement, ``others`` are all other measurements of the subject. A
+    verdict on a plugin's requirement is returned unchanged.
     """
     if verdict.outcome == "failed" or requirement.plugin:
         return verdict
@@ -151,9 +153,9 @@ def verdict_over_starts(
 
 
 def _as_far_as_measured(measurement: Measurement, requirement: Requirement) -> Iterator[Measurement]:
-    """Yield the measurement unchanged, and then a copy in which the completed operations are all planned operations.
+    """Yield the measurement, and then a copy whose planned operations are the completed operations.
 
-    The copy is for requirements with a limit for every save or load: a completed operation over the limit counts.
+    The copy is for requirements that limit each save or load: a completed operation over the limit counts.
     """
     yield measurement
     kind = KIND_OF.get(requirement.id)

@@ -1,7 +1,7 @@
-"""Waivers: accepted failures, each with subject, reason and end date, as agreed with a buyer. Pure.
+"""Waivers: failures that a buyer has accepted, each with requirement, subject, reason and end date. Pure.
 
-A waived requirement is marked as waived everywhere. It changes the exit code, never the grade: a run with a waived
-required row is not certified.
+A waived requirement is marked as waived everywhere. A waiver changes the exit code, but never the grade: a run with a
+waived required requirement is not certified.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEYS = ("requirement", "subject", "reason", "expires")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiver:
-    """One waiver. ``subject`` is ``*`` for all subjects; ``expires`` is the last valid day, as YYYY-MM-DD."""
+    """One waiver. ``subject`` is ``*`` for all subjects. ``expires`` is the last valid day, as YYYY-MM-DD."""
 
     requirement: str
     subject: str
@@ -32,14 +32,14 @@ class Waiver:
         return self.requirement == verdict.id and self.subject in ("*", verdict.subject)
 
     def is_over(self, day: str) -> bool:
-        """Whether the waiver has expired on a day, given as YYYY-MM-DD or a timestamp that begins with it."""
+        """Whether the waiver has expired on ``day``, which begins with YYYY-MM-DD."""
         return day[:10] > self.expires
 
 
 def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
-    """Return the waivers in a TOML text with ``[[waive]]`` tables. Raises ValueError with the reason if it is invalid.
+    """Return the waivers in a TOML text with ``[[waive]]`` tables. Raises ValueError if the text is invalid.
 
-    ``known`` maps every requirement of the run to its subjects: a waiver without a matching requirement is an error.
+    ``known`` maps every requirement of the run to its subjects. An unknown requirement or subject is an error.
     """
     table = parse_toml(text)
     for name in table:
@@ -52,9 +52,9 @@ def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waive
 
 
 def waive(verdicts: Iterable[Verdict], waivers: Sequence[Waiver], day: str) -> list[Verdict]:
-    """Return the verdicts; each unmet verdict that a waiver covers on that day has the outcome "waived".
+    """Return the verdicts. If a waiver covers a verdict "failed" or "not run" on ``day``, the outcome becomes "waived".
 
-    Its sentence begins with the waiver. The reason code stays.
+    The sentence of a waived verdict begins with the waiver. The reason code is unchanged.
     """
     return [_waived(v, waivers, day) if v.outcome in ("failed", "not run") else v for v in verdicts]
 
@@ -87,7 +87,6 @@ def _all(subject: str) -> str:
 
 
 def _is_day(text: str) -> bool:
-    """Whether a text is a date as YYYY-MM-DD."""
     parts = text.split("-")
     return [len(part) for part in parts] == [4, 2, 2] and all(p.isascii() and p.isdecimal() for p in parts)
 

@@ -1,1 +1,1 @@
-"""Starts processes and receives their reports: ranks, checks of behaviour, a second client."""
+"""Starts ranks, checks of behaviour and a second client as processes, and receives their reports."""

@@ -1,9 +1,10 @@
 """Runs the commands that change the storage, in a process that outlives the controller.
 
-``python -m pytest_ckpt.launching.command_keeper`` first reads its commands, then the name of one command per line. It
-writes the result of each command as a line of JSON. An owed command is a command that must follow another one: the
-repair after a fault, the removal after a snapshot. When its input ends, for example because the run was killed, the
-process runs the owed command. It also writes every result to a log, which covers the time after the run.
+An owed command must follow another command in any case: the repair after a fault, the removal after a snapshot.
+
+``python -m pytest_ckpt.launching.command_keeper`` reads all commands from the first line of its input, then the name of
+one command per line. It writes the result of each command as a line of JSON to its output and to a log. When the input
+ends, for example because the run was killed, it runs the owed command.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ harm.
 def run_command(command: Command, words: str, limit_seconds: float, *more: str) -> CommandRun:
     """Run a command without a shell and return its result. The arguments ``more`` are appended to ``words``.
 
-    A command that exceeds ``limit_seconds`` is killed with its child processes. An upgrade that exceeds this time
+    If a command exceeds ``limit_seconds``, it is killed with its child processes. An upgrade is not killed: it
     continues, and the run no longer waits for it. If a command leaves a process running, such as a restarted server,
     this process is not ended.
     """
@@ -91,8 +92,7 @@ def _tail(file: IO[bytes], maximum: int) -> str:
 class CommandKeeper:
     """The controller's handle of the process that runs the commands.
 
-    ``close`` returns after the owed command has succeeded or failed. If the process has ended, each requested or owed
-    command has a result without an exit code.
+    If the process ends early, each requested or owed command gets a result without an exit code.
     """
 
     def __init__(self, commands: Mapping[Command, str], limit_seconds: float, log: Path) -> None:
@@ -114,13 +114,13 @@ class CommandKeeper:
         self.descriptor = self._process.stdout.fileno()
 
     def ask(self, command: Command) -> None:
-        """Start a command, and return immediately."""
+        """Start a command without waiting for its end."""
         self._requests[command] = time.monotonic()
         self._owed = _OWED.get(command, self._owed)
         self._say(command)
 
     def ended(self, data: bytes) -> list[CommandRun]:
-        """Return the results that the process reported in ``data``, which was read from its output.
+        """Return the results in ``data``, which was read from the output of the process.
 
         Empty data mean that the process has ended.
         """
@@ -133,9 +133,7 @@ class CommandKeeper:
         return runs if data else runs + self._never_ended()
 
     def close(self) -> list[CommandRun]:
-        """End the input of the process, so that it runs the owed command. Wait for its end, and return the results that
-        were not returned before.
-        """
+        """Let the process run the owed command and end. Wait for its end, and return all remaining results."""
         with contextlib.suppress(OSError):
             assert self._process.stdin
             self._process.stdin.close()
@@ -151,14 +149,13 @@ class CommandKeeper:
         return left
 
     def waits_for(self) -> str:
-        """Describe the running commands and for how long each has run; empty if no command is running."""
+        """Return a phrase with the running commands and their times so far; empty if no command is running."""
         now = time.monotonic()
         return "; ".join(
             f"the {command} command: {format_seconds(round(now - at))}" for command, at in self._requests.items()
         )
 
     def _read_all(self) -> bytes:
-        """Return everything that the process writes until it ends."""
         data = b""
         while True:
             if not select.select([self.descriptor], [], [], waits.LOOK_SECONDS)[0]:
@@ -170,7 +167,7 @@ class CommandKeeper:
             data += piece
 
     def _never_ended(self) -> list[CommandRun]:
-        """Return the results of commands that were requested before the process ended: their outcome is unknown."""
+        """Return results for commands that were running when the process ended. Their outcome is unknown."""
         now, output = time.monotonic(), f"{self._death()}, and a command that it had started may still run"
         runs = [
             CommandRun(command=command, seconds=now - at, exit_code=None, output=output)
@@ -193,9 +190,7 @@ class CommandKeeper:
 
 
 class _Served:
-    """The commands of one launch, in the process that runs them. ``owed`` is the command that must still run, None if
-    there is none.
-    """
+    """The commands of one launch, in the process that runs them. ``owed`` is None if no command must still run."""
 
     def __init__(self, commands: Mapping[str, str], limit_seconds: float, log: Path) -> None:
         self._commands, self._limit, self._log = commands, limit_seconds, log
@@ -215,7 +210,7 @@ class _Served:
             self._run(command)
 
     def finish(self) -> None:
-        """Run the owed command; report an upgrade that is still running."""
+        """Run the owed command, and report an upgrade that is still running."""
         if self.owed:
             self._run(self.owed)
         if self._upgrade and self._upgrade.is_alive():

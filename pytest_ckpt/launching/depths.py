@@ -1,5 +1,6 @@
-"""The number of requests in flight that a run already knows. Later launches with the same number of ranks need no
-ramp.
+"""The number of requests in flight, if a run knows it before a launch, so that the launch needs no ramp.
+
+A ramp is a series of trial saves and loads with increasing numbers.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from pytest_ckpt.facts.settings import Settings
 
 
 def known_depth(settings: Settings, directory: Path, processes: int) -> RequestDepth | None:
-    """Return the number of requests in flight that the settings contain, or that a ramp with ``processes`` ranks found.
+    """Return the number of requests in flight from the settings, or from an earlier ramp with ``processes`` ranks.
 
-    Return None if a ramp must still find it. ``directory`` is the run directory. A resumed run uses the result of an
-    earlier start.
+    Return None if a ramp must find the number. ``directory`` is the run directory, which also has the results of
+    earlier starts.
     """
     if settings.io_depth:
         return RequestDepth(requests=settings.io_depth, origin="set")

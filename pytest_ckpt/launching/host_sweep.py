@@ -1,11 +1,11 @@
 """Ends the remaining processes of a run on its own host: ``python -m pytest_ckpt.launching.host_sweep [SECONDS]``.
 
-It is started by the launcher, or by a rank that has lost its controller. The mark in its environment identifies the
-run. If a rank passes SECONDS, the sweep first waits for this time. It then ends only processes of its own launch,
-because the run may have started another launch. It prints the processes that it could not end.
+A mark in the environment of every process identifies the run. The launcher starts the sweep, or a rank that has lost
+its controller. A rank passes SECONDS: the sweep waits for this time, and then ends only processes of the rank's launch,
+because the run may have started another launch. The sweep prints the ids of processes that it could not end.
 
-On another host Open MPI stores its sockets and segments in the session directory of its daemon. The sweep ends the
-daemon and removes that directory.
+On another host, Open MPI has a daemon with a session directory for its sockets and segments. The sweep ends the daemon
+and removes the directory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DAEMONS = ("prted", "prterun", "mpiexec", "mpirun")
 
 
 def main() -> int:
-    """End the processes of the run, and print the ids of those that could not be ended."""
+    """End the processes of the run, and print the ids of processes that could not be ended."""
     run_id = os.environ[MARK].removesuffix(SWEEP)
     of_a_rank = len(sys.argv) > 1
     launch = os.environ.get(LAUNCH, "") if of_a_rank else ""
@@ -62,9 +62,9 @@ def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
 
 
 def _end(session: Path) -> None:
-    """Kill the Open MPI daemon of a session, and remove the directory of the session.
+    """Kill the Open MPI daemon of a session, and remove the session directory.
 
-    The daemon has no mark of the run; the name of the directory contains its process id.
+    The daemon lacks the mark of the run. The name of the directory contains its process id.
     """
     if not (named := _SESSION_NAME.fullmatch(session.name)):
         return  # the session of a scheduler, which continues after the run

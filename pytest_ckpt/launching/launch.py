@@ -1,6 +1,6 @@
-"""One launch of ranks: start, communication, end. Keeps its command, environment, logs and exit status.
+"""One launch of ranks: start, communication and end. The command, environment, logs and exit status are stored.
 
-The size of logs is limited: lines in the middle are left out.
+A log has a maximum size: if it is full, lines in its middle are removed.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ _LEAVE_SECONDS = 10.0
 
 
 def bytes_of_log(processes: int) -> int:
-    """Return the maximum size of one log in bytes, which is between 16 KiB and 4 MiB.
+    """Return the maximum size of one log in bytes, for a launch with ``processes`` ranks.
 
-    Within these limits, the logs of the launcher and of ``processes`` ranks share 64 MiB.
+    The logs of the launcher and of all ranks share 64 MiB. A log has at least 16 KiB and at most 4 MiB.
     """
     return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 
 
 class BoundedLog:
-    """Appends lines to a file of limited size; if it is full, lines in the middle are left out and counted.
+    """Appends lines to a file of limited size. If the file is full, lines in its middle are removed and counted.
 
-    Lines are buffered until `flush`: thousands of ranks write short lines many times a second.
+    Lines are buffered until `flush`, because thousands of ranks write short lines many times a second.
     """
 
     def __init__(self, file: Path, maximum_bytes: int) -> None:
@@ -83,7 +83,7 @@ class BoundedLog:
         file.touch()
 
     def is_now(self, file: Path) -> None:
-        """Use ``file`` as the path of the log, after the log was moved there."""
+        """Set the path of the log after the file was moved."""
         self._file = file
 
     def write(self, line: str) -> None:
@@ -91,7 +91,7 @@ class BoundedLog:
         self._buffered.append(line + "\n")
 
     def flush(self) -> None:
-        """Write the buffered lines; shorten the file if it is then too large."""
+        """Write the buffered lines. If the file is then too large, shorten it."""
         if not self._buffered:
             return
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:
@@ -102,9 +102,7 @@ class BoundedLog:
             self._shorten()
 
     def _shorten(self) -> None:
-        """Rewrite the file: the first and the last quarter of the maximum size, with a notice of the omitted lines
-        between them.
-        """
+        """Keep only the first and the last quarter of the maximum size, and a notice between them."""
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
             # Remove the previous notice. It follows the first lines, which have not changed since then.
@@ -117,7 +115,7 @@ class BoundedLog:
 
 
 class KeptLogs:
-    """The logs of one launch, one file per name, in ``directory``, which is created."""
+    """The logs of one launch, one file per name, in the new directory ``directory``."""
 
     def __init__(self, directory: Path, processes: int) -> None:
         directory.mkdir(parents=True)
@@ -130,7 +128,7 @@ class KeptLogs:
         self.log(name).write(line)
 
     def log(self, name: str) -> BoundedLog:
-        """Return the log ``name``; the first call creates the file."""
+        """Return the log ``name``. The first call creates the file."""
         if name not in self._logs:
             self._logs[name] = BoundedLog(self._directory / f"{name}.log", self._maximum)
         return self._logs[name]
@@ -141,14 +139,14 @@ class KeptLogs:
             log.flush()
 
     def are_now_in(self, directory: Path) -> None:
-        """Use ``directory`` as the directory of the logs, after they were moved there."""
+        """Set the directory of the logs after the files were moved."""
         self._directory = directory
         for name, log in self._logs.items():
             log.is_now(directory / f"{name}.log")
 
 
 def _first(lines: list[str], maximum_bytes: int) -> list[str]:
-    """Return the first lines that have at most ``maximum_bytes`` together, but at least one line."""
+    """Return as many first lines as fit into ``maximum_bytes``, but at least one."""
     size, count = 0, 0
     for line in lines:
         size += len(line.encode())
@@ -159,10 +157,10 @@ def _first(lines: list[str], maximum_bytes: int) -> list[str]:
 
 
 def keep_command(directory: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
-    """Write two files: the command, and the differences between its environment and this process's environment.
+    """Write the launcher's command, and the changes of its environment, to two files in ``directory``.
 
-    The second file contains the variables that were added or changed, and the names of variables that were removed.
-    Other variables are not stored, because they may contain secrets.
+    The second file has the variables that were added or changed, and the names of removed variables. Unchanged
+    variables are not stored, because they may contain secrets.
     """
     (directory / "command").write_text(shlex.join(redactor.plain(command)) + "\n")
     added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
@@ -173,7 +171,7 @@ def keep_command(directory: Path, redactor: Redactor, command: list[str], enviro
 
 @dataclass(kw_only=True, slots=True)
 class StartedRanks:
-    """A started launch. ``numbers``: the rank of each connection; ``waiting``: connections of ranks without a job."""
+    """A started launch. ``numbers`` maps connections to ranks. ``waiting`` has connections of ranks without a job."""
 
     process: subprocess.Popen[bytes]
     callers: Listener
@@ -186,9 +184,9 @@ class StartedRanks:
     _lines: dict[int, bytes] = field(default_factory=dict)
 
     def read(self, stream: int) -> list[str]:
-        """Return the new complete lines of one output of the launcher (``stream``: a descriptor in ``streams``).
+        """Return the new complete lines from ``stream``, a descriptor of the launcher's output.
 
-        At the end of the output, an unfinished last line counts as a line.
+        At the end of the output, an unfinished line counts as a line.
         """
         try:
             data = os.read(stream, _READ_BYTES)
@@ -202,7 +200,7 @@ class StartedRanks:
         return [line.decode(errors="replace") for line in lines]
 
     def end(self, run_id: str) -> list[int]:
-        """End the remaining processes of the launch; return the ids of processes that could not be ended."""
+        """End the remaining processes of the launch. Return the ids of processes that could not be ended."""
         try:
             stuck = end_launch(self.process, run_id)
             for stream in (self.process.stdout, self.process.stderr):
@@ -224,10 +222,10 @@ def listener_of(launcher: Launcher, processes: int) -> Listener:
 def started(
     command: list[str], environment: dict[str, str], callers: Listener, scratch: ScratchDirectory | None
 ) -> StartedRanks:
-    """Start a launcher whose processes connect to ``callers``; return the started launch.
+    """Start a launcher whose ranks connect to ``callers``, and return the started launch.
 
-    ``scratch`` is the launcher's directory for sockets and segments, None if it needs none. It is removed at the end of
-    the launch.
+    ``scratch`` is the launcher's directory for sockets and segments, which is removed at the end; None if it needs
+    none.
     """
     process = subprocess.Popen(
         tied_to_this_process(command),
@@ -250,9 +248,9 @@ def started(
 
 
 class Launch:
-    """Starts the ranks of a job and forwards their reports. ``directory`` is created and receives the logs and reports.
+    """Starts the ranks of a job and forwards their reports. ``directory`` is created for logs and reports.
 
-    If a job states that another one follows, its ranks wait for the next call of `run`.
+    If a job states that another job follows, its ranks wait for the next call of `run`.
     """
 
     def __init__(self, launcher: Launcher, run_id: str, directory: Path, redactor: Redactor) -> None:
@@ -279,16 +277,21 @@ class Launch:
         say: Callable[[str], None] = lambda text: None,
         checkpoints: Sequence[PlannedCheckpoint] = (),
     ) -> Failure | None:
-        """Run the job to its end. Return None if it was completed, otherwise the reason why it ended.
+        """Run the job to its end. Return None if it was completed, else the failure that ended it.
 
-        ``checkpoints`` are the checkpoints that the job measures. If an operation on them takes many times its limit,
-        the job is ended.
+        - ``listener``: receives every event of rank 0.
+        - ``tick``: called several times a second.
+        - ``say``: receives a sentence on each restart; the launcher's log contains it too.
+        - ``checkpoints``: the checkpoints that the job measures. If an operation on a checkpoint takes many times its
+          limit, the job is ended.
 
-        ``listener`` receives every event of rank 0; ``tick`` is called several times a second. A launcher that ends
-        before any rank has reported is started again, at most twice. If no rank has reported before the deadline and
-        all ranks are on this host, the launcher is started again once. If waiting ranks do not continue, new ranks are
-        started. Each restart is reported to ``say`` and to the launcher's log. A KeyboardInterrupt is raised after all
-        ranks have ended.
+        The ranks are started again in these cases:
+
+        - The launcher ends before any rank has reported: at most twice.
+        - No rank reports before the deadline, and all ranks are on this host: once.
+        - Waiting ranks of the previous job do not continue: new ranks are started.
+
+        A KeyboardInterrupt is raised after all ranks have ended.
         """
         if not self._logs:
             self._logs = KeptLogs(self._directory, job.processes)
@@ -321,7 +324,7 @@ class Launch:
             self._ranks.rank_0.send(word)
 
     def move_to(self, directory: Path) -> None:
-        """Move the files of the launch to another directory; later files are written there too."""
+        """Move the files of the launch to ``directory``, and write later files there."""
         directory.parent.mkdir(exist_ok=True)
         shutil.move(self._directory, directory)
         self._directory = directory
@@ -329,7 +332,7 @@ class Launch:
             self._logs.are_now_in(directory)
 
     def end(self) -> None:
-        """End waiting ranks: first by a message, then by a signal. If no ranks wait, do nothing."""
+        """End the waiting ranks by a message, then by a signal. Without waiting ranks, do nothing."""
         ranks = self._ranks
         if ranks is None:
             return
@@ -366,7 +369,7 @@ class Launch:
     def _go_on(
         self, job: Job, checkpoints: Sequence[PlannedCheckpoint], listener: OnEvent, tick: Callable[[], None]
     ) -> Failure | None:
-        """Run a job on the waiting ranks. Return None if it was completed, otherwise the reason why it ended."""
+        """Run a job on the waiting ranks. Return None if it was completed, else the failure that ended it."""
         assert self._ranks
         self._all_have_the_job = False
         watch = _watch(job, checkpoints)
@@ -381,9 +384,9 @@ class Launch:
         return self._followed(job, watch, listener, tick)
 
     def _followed(self, job: Job, watch: RankWatchdog, listener: OnEvent, tick: Callable[[], None]) -> Failure | None:
-        """Follow the ranks until the job is over. Return None if it was completed, otherwise the reason why it ended.
+        """Follow the ranks until the job is over. Return None if it was completed, else the failure that ended it.
 
-        Unless the ranks wait for another job, end the remaining processes.
+        If the ranks do not wait for another job, end the remaining processes.
         """
         assert self._ranks
         try:
@@ -403,9 +406,9 @@ class Launch:
         return failure
 
     def _end(self, *, is_complete: bool = True) -> list[int]:
-        """End the remaining ranks, and record how they ended; return the ids of processes that could not be ended.
+        """End the remaining ranks, and record how they ended. Return the ids of processes that could not be ended.
 
-        ``is_complete`` is recorded: true if all ranks ended by themselves.
+        ``is_complete``: all ranks ended by themselves.
         """
         ranks, self._ranks = self._ranks, None
         if ranks is None:
@@ -455,7 +458,7 @@ class Launch:
         return watch.ended(ranks.process.wait(), "\n".join(self._launcher_says))
 
     def _hear(self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
-        """Process new messages on the connections of ranks; return whether there were any."""
+        """Process new messages from ranks. Return whether there were any."""
         words = ranks.callers.take()
         for rank, word in words:
             if word == END:
@@ -485,9 +488,7 @@ class Launch:
         return bool(words)
 
     def _take_lines(self, lines: list[str], watch: RankWatchdog) -> None:
-        """Process output of the launcher: it may contain output of libraries, and events of ranks without a
-        connection.
-        """
+        """Process lines of the launcher's output: output of libraries, and events of ranks without a connection."""
         for line in lines:
             _, event = from_line(line)
             if isinstance(event, Hello | Beat | Failed):

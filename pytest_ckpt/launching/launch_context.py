@@ -41,10 +41,12 @@ if TYPE_CHECKING:
 class LaunchContext:
     """The facts of a run that its launches need.
 
-    ``directory`` receives logs and reports. ``spec`` is the kind of the target, ``target`` its facts, ``access`` its
-    network access. ``area`` is the run's area on the target, ``small`` the area on a volume that may be filled,
-    ``local`` the area in the local tier. An area that was not created is None. ``start`` is the number of this start of
-    the run, from 1. ``lacking`` are subjects measured by an earlier start, to which this start adds patterns.
+    - ``directory``: the run directory, for logs and reports.
+    - ``spec``, ``target``, ``access``: the kind of target, the facts about it, and the network access to it.
+    - ``area``: the run's area (its own directory or prefix) on the target; None if it was not created.
+    - ``small``, ``local``: the run's areas on a volume that may be filled, and in the local tier; None if not created.
+    - ``start``: the number of this start of the run, from 1.
+    - ``lacking``: subjects that an earlier start measured, and to which this start adds patterns.
     """
 
     run_id: str
@@ -65,12 +67,12 @@ class LaunchContext:
 
     @property
     def redactor(self) -> Redactor:
-        """The redactor for every written file. It masks the secrets that occur in options and in the environment."""
+        """The redactor for every written file. It masks secrets from options and from the environment."""
         return Redactor.of(os.environ, (o.value for o in self.settings.origins), self.file_vocabulary)
 
     @property
     def file_vocabulary(self) -> Iterator[str]:
-        """The words that values in the run's own files contain, such as outcomes, engine names and option flags.
+        """The words that the run's own files may contain as values, such as outcomes, engine names and option flags.
 
         A secret that equals one of these words is not masked, because masking would destroy the files.
         """
@@ -78,14 +80,14 @@ class LaunchContext:
 
     @property
     def run_area(self) -> AreaRef:
-        """The run's area on the target. It must have been created."""
+        """The run's area on the target, which must have been created."""
         assert self.area is not None
         return self.area
 
     def end_remaining_processes(self) -> str:
         """End the remaining processes of the run on all its hosts.
 
-        Return the reason if a process may still write, otherwise an empty text.
+        If a process may still write, return the reason, else an empty text.
         """
         if stuck := end_marked(self.run_id):
             pids = ", ".join(map(str, stuck))
@@ -98,7 +100,7 @@ class LaunchContext:
         return ""
 
     def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the files of the run from the target and the local tier; return a sentence for each file that remains.
+        """Remove the run's files from the target and the local tier. Return a sentence for each file that remains.
 
         With ``keep_area``, the area itself stays.
         """
@@ -107,7 +109,7 @@ class LaunchContext:
         return left + self.clean_local(names, deadline_seconds, keep_area=keep_area)
 
     def clean_local(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the files of the run from the local tier; return a sentence for each file that remains.
+        """Remove the run's files from the local tier. Return a sentence for each file that remains.
 
         With ``keep_area``, the area itself stays.
         """
@@ -126,9 +128,7 @@ class LaunchContext:
 
 @functools.cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words of this package's tables that can be values in a run's files. Words of the plan are not
-    included.
-    """
+    """Return the words of this package's tables that can be values in a run's files, without words of the plan."""
     kinds = (Measurement, Observation, Verdict, Environment)
     words = {word for kind in kinds for word in _literals(kind, set())}
     words |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)
@@ -138,7 +138,6 @@ def _vocabulary() -> frozenset[str]:
 
 
 def _strings(plain: Any) -> Iterator[str]:
-    """Yield every text value in plain JSON types."""
     if isinstance(plain, str):
         yield plain
     elif isinstance(plain, dict):

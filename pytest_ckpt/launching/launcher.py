@@ -1,6 +1,7 @@
 """Finds the MPI launcher and builds its command, arguments and environment.
 
-For a heterogeneous Slurm job, srun starts one MPI world over all components, which its command names separately.
+In a heterogeneous Slurm job, one srun command names each component of the job and starts one MPI world over all of
+them.
 """
 
 from __future__ import annotations
@@ -71,12 +72,14 @@ def _unknown(nodes: str, why: str) -> UsageError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """How ranks are started. ``template`` is the launcher's command; it may contain the placeholders below. ``version``
-    is the output for ``--version``.
+    """A launcher of ranks, such as mpiexec or srun, with the hosts to use.
 
-    ``{processes}`` is the number of ranks, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names as ``a,b``,
-    ``{ranks}`` the name of each rank's host, as ``a,a,b,b``. Started processes connect to one of ``ports``, if given.
-    ``components`` are the hosts of each part of a heterogeneous Slurm job.
+    ``template`` is the launcher's command with optional placeholders: ``{processes}``, the number of ranks;
+    ``{hosts}``, the hosts as ``a:8,b:8``; ``{nodes}``, the host names as ``a,b``; ``{ranks}``, the host of each rank as
+    ``a,a,b,b``.
+
+    ``version`` is the launcher's output for ``--version``. Ranks connect to one of the ``ports`` of the controller;
+    None allows any port. ``components`` are the hosts of each component of a heterogeneous Slurm job.
     """
 
     template: tuple[str, ...]
@@ -87,32 +90,37 @@ class Launcher:
 
     @property
     def is_open_mpi(self) -> bool:
-        """Whether the launcher is from Open MPI, whose settings are known."""
+        """Whether the launcher is Open MPI's."""
         return any(name in self.version.lower() for name in ("open mpi", "openrte", "prte"))
 
     @property
     def is_open_mpi_4(self) -> bool:
-        """Whether the launcher is from Open MPI before version 5, which uses other names for the same settings."""
+        """Whether the launcher is Open MPI's, in version 4 or older. Its options and variables have other names than in
+        version 5.
+        """
         return bool(re.search(r"\((?:open mpi|openrte)\) [1-4]\.", self.version.lower()))
 
     @property
     def is_mpiexec(self) -> bool:
-        """Whether the launcher is Open MPI's or Hydra's. These start ranks themselves, unless they detect a
-        scheduler.
+        """Whether the launcher is the mpiexec of Open MPI or of Hydra.
+
+        Outside a scheduler's job, such a launcher starts ranks itself.
         """
         return self.is_open_mpi or "hydra" in self.version.lower()
 
     @property
     def stays_here(self) -> bool:
-        """Whether the launcher certainly starts every process on this host. A user's launcher may choose other hosts by
-        itself.
+        """Whether the launcher certainly starts every rank on this host.
+
+        The result is False for launchers other than Open MPI's, because their settings may name other hosts.
         """
         return self.is_open_mpi and not self.hosts
 
     @property
     def needs_scratch(self) -> bool:
-        """Whether the launcher needs a directory for its sockets and segments. In a launch on several hosts, only Open
-        MPI needs one.
+        """Whether the launcher needs a directory for its sockets and shared-memory segments.
+
+        Open MPI always needs the directory; other launchers need it only for ranks on this host.
         """
         return self.is_open_mpi or not self.hosts
 
@@ -123,23 +131,26 @@ class Launcher:
 
     @property
     def may_wait(self) -> bool:
-        """Whether ranks may wait for another job. They may not if a scheduler could delay other launches until they
-        end.
+        """Whether started ranks may wait for their next job.
+
+        Under a scheduler the result is False, because the scheduler may delay other launches until the ranks have
+        ended.
         """
         return self.is_mpiexec and not (self.hosts and "SLURM_JOB_ID" in os.environ)
 
     def places(self, processes: int) -> list[str]:
-        """Return the host of each rank: the slots in the order of the hosts, repeated if there are more ranks than
-        slots. Without hosts, return an empty list.
+        """Return the host of each rank; an empty list if the launcher has no hosts.
+
+        The ranks fill the slots of the hosts in order. If there are more ranks than slots, the order is repeated.
         """
         slots = [host.name for host in self.hosts for _ in range(host.slots)]
         return [slots[rank % len(slots)] for rank in range(processes)] if slots else []
 
     def command(self, processes: int, module: str = "pytest_ckpt.ranks", *, calls_back: bool = True) -> list[str]:
-        """Return the complete command that starts ``processes`` ranks. Each rank runs the module ``module``.
+        """Return the complete command that starts ``processes`` ranks. Each rank runs the Python module ``module``.
 
-        With ``calls_back``, the launcher forwards the variables that a rank needs to connect. They are forwarded by
-        name, because every user can read the arguments of a command.
+        If ``calls_back``, the launcher forwards the environment variables with which a rank connects to the controller.
+        The command contains only their names, because every user can read the arguments of a command.
         """
         if self.is_slurm and self.hosts and self.components:
             return self._over_components(processes, module)
@@ -174,7 +185,7 @@ class Launcher:
         return [*words, sys.executable, "-P", "-m", module]
 
     def _over_components(self, processes: int, module: str) -> list[str]:
-        """Return a command of srun with a part for each component that has ranks. All ranks form one MPI world."""
+        """Return an srun command that starts one MPI world over all components that have ranks."""
         placed = self.places(processes)
         words: list[str] = []
         for number, of_component in enumerate(self.components):
@@ -194,11 +205,11 @@ class Launcher:
         return words
 
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the environment for the ranks: the controller's environment without the variables of a launcher, and
-        the variables that ranks need.
+        """Return the environment of the ranks.
 
-        ``scratch`` is the launcher's directory for sockets and segments, which is removed after the launch; empty if
-        the launcher needs none.
+        It contains the controller's variables, without variables that an MPI launcher has set, and the variables that
+        ranks need. ``inherited`` replaces the controller's variables. ``scratch`` is the launcher's directory for
+        sockets and segments; empty if the launcher needs none.
         """
         inherited = os.environ if inherited is None else inherited
         clean = {
@@ -239,7 +250,7 @@ class Launcher:
 
 
 def refuse_inside_mpi(command_line: str) -> None:
-    """Raise UsageError when pytest itself was started by an MPI launcher."""
+    """Raise UsageError if an MPI launcher has started pytest itself."""
     if any(name in os.environ for name in _INSIDE_MPI):
         raise UsageError(
             "pytest itself was started under an MPI launcher.",
@@ -251,11 +262,11 @@ def refuse_inside_mpi(command_line: str) -> None:
 def find_launcher(
     command: str | None, hosts: tuple[HostSlots, ...], where: str = "", ports: tuple[int, int] | None = None
 ) -> Launcher:
-    """Return the launcher to use: ``command`` if given, otherwise the mpiexec next to this Python, otherwise the one on
-    PATH.
+    """Return the launcher of ``command``, or an mpiexec if there is no command.
 
-    A command that is not on PATH is searched next to this Python too. Error messages contain ``where``, the place where
-    the user gave the command. Raises UsageError if there is no launcher or it does not run.
+    Programs on PATH take precedence for ``command``. For mpiexec, the directory of this Python takes precedence.
+    ``where`` is the source of the command, for error messages. Raises UsageError if there is no launcher or it does not
+    run.
     """
     beside = str(Path(sys.executable).parent)
     if command:
@@ -279,14 +290,10 @@ def find_launcher(
 
 
 def _version(program: str, *, is_ours: bool = False) -> str:
-    """Return the version that the launcher prints for ``--version``: the first line, and a later line that contains the
-    word.
+    """Return the launcher's output for ``--version``: its first line, and the line that contains "version".
 
-    A user's launcher may not know ``--version``; it then exits with an error. If ``is_ours``, such an error is not
-    accepted.
-
-    Raises UsageError if the launcher does not run or is killed. Otherwise a problem, such as a refusal to run as root,
-    would look like a failure of the first launch.
+    Raises UsageError if the launcher does not run or is killed. If ``is_ours``, an exit code other than 0 is an error
+    too; other launchers may not support ``--version``.
     """
     command = f"{program} --version"
     try:

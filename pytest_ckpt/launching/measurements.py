@@ -1,6 +1,10 @@
-"""Measures each subject once: the first caller launches the ranks, the others read the file.
+"""Measures each subject (a model and how it is saved) once per run, and stores the measurement in a file.
 
-So all tests see the same measurement, also if tests are deselected, with ``-n 4``, and after a worker has crashed.
+The first caller launches the ranks; later callers read the file. So all tests use the same measurement, even with
+several pytest-xdist workers or after a worker has crashed.
+
+A pattern is an additional scenario of a subject, such as an injected fault. The run's area is its directory or prefix
+on the target. A run can be continued by a further start.
 """
 
 from __future__ import annotations
@@ -45,12 +49,14 @@ HOOKS_LOG = "hooks.log"
 
 
 class Measurements:
-    """Returns the measurements of one run from the files in its directory; performs missing measurements."""
+    """The measurements of one run. A missing measurement is performed when it is requested."""
 
     def __init__(
         self, context: LaunchContext, observer: Observer, hooks: LaunchHooks, waiting: Launch | None = None
     ) -> None:
-        """``waiting`` is a launch with waiting ranks. They perform the first measurement if it needs as many ranks."""
+        """``waiting`` is a launch whose ranks wait for a job. If it has the required number of ranks, it performs the
+        first measurement.
+        """
         self._context = context
         self._waiting = waiting
         self._redactor = context.redactor
@@ -59,14 +65,14 @@ class Measurements:
         self._wanted = {c.subject for c in context.plan.runnable}
 
     def want(self, subjects: set[Subject]) -> None:
-        """Restrict the measurements to the subjects that the session will request."""
+        """Limit launches to ``subjects``, which the session will request."""
         self._wanted &= subjects
 
     def measurement(self, subject: Subject | str) -> Measurement:
-        """Return the measurement of a subject; start the ranks if it does not exist yet. The plan must allow the
-        subject to run.
+        """Return the measurement of a subject. If it does not exist, launch the ranks.
 
-        One launch measures all wanted subjects that have the same number of ranks and are not measured yet.
+        One launch also measures all wanted subjects with the same number of ranks. The run's plan must allow the
+        subject to run.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         with self._lock():
@@ -84,11 +90,11 @@ class Measurements:
         return self._read(subject)
 
     def with_own_launch(self, subject: Subject | str, name: Pattern) -> Measurement:
-        """Return the measurement of a subject, including the pattern ``name``, which has separate launches. If the run
-        does not require the pattern, return the measurement without it.
+        """Return the measurement of a subject with the pattern ``name``, which is measured in separate launches.
 
-        These patterns are measured last. Patterns that inject a fault come after all others, because a rebuild of the
-        storage would slow any other measurement.
+        If the run does not require the pattern, return the measurement without it. All wanted subjects and the earlier
+        patterns of `OWN_LAUNCHES` are measured first. Fault injection is last, because a rebuild would slow other
+        measurements.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         if not self._is_asked(name, subject):
@@ -139,11 +145,9 @@ class Measurements:
         return len(list((self._context.directory / "launches").glob("[0-9]*")))
 
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
-        """End the processes and remove the files that earlier launches left, because the space and the names are
-        needed.
+        """End the processes of earlier launches and remove their files. Return None if this succeeds.
 
-        Return the reason if no launch may follow, because older ranks that still write would disturb the new launch;
-        otherwise None.
+        If processes may still write, return a failure: they would disturb the next launch.
         """
         if not self._launches():
             return None
@@ -160,7 +164,7 @@ class Measurements:
     def _measure(self, planned: Sequence[PlannedCheckpoint], obstacle: Failure | None = None) -> None:
         """Launch the ranks and write the measurements of all ``planned`` subjects.
 
-        With an ``obstacle``, do not launch; record it as the failure of the measurements.
+        If there is an ``obstacle``, do not launch; write it as the failure of the measurements.
         """
         launch_name = name_of_launch(self._launches() + 1)
         settings = self._context.settings
@@ -203,7 +207,7 @@ class Measurements:
                 self._show(subjects, launch_name)
 
     def _launch(self, job: Job, directory: Path) -> Launch:
-        """Return a launch for a job: the launch with waiting ranks if their number fits, otherwise a new launch."""
+        """Return the launch for a job: the waiting launch if its number of ranks fits, otherwise a new launch."""
         launch, self._waiting = self._waiting, None
         if launch and launch.waiting == job.processes:
             launch.move_to(directory)
@@ -213,9 +217,9 @@ class Measurements:
         return Launch(self._context.launcher, self._context.run_id, directory, self._redactor)
 
     def _second_area(self) -> AreaRef | None:
-        """Return the run's area on another mount of this host; None if there is none.
+        """Return the run's area as seen through a second mount of this host; None without a second mount.
 
-        With several hosts, return None too, because another host is the second client.
+        If the run has several hosts, return None, because another host is the second client.
         """
         settings, area = self._context.settings, self._context.run_area
         if not settings.second_mount or settings.has_several_hosts:
@@ -223,9 +227,9 @@ class Measurements:
         return through_second_mount(settings.second_mount, area)
 
     def _show(self, subjects: Sequence[Subject], launch_name: str) -> None:
-        """Pass the measurements of ``subjects`` to the plugins' hooks, then write them.
+        """Pass the measurements of ``subjects`` to the plugins' hooks, then write the measurements.
 
-        If a hook fails, its measurement counts as failed.
+        If a hook fails, the measurement is written as failed.
         """
         for subject in subjects:
             pending_file = self._held(launch_name)(subject)
@@ -248,8 +252,8 @@ class Measurements:
                 pending_file.unlink()
 
     def _hook(self, launch_name: str, call: Callable[[], None]) -> Failure | None:
-        """Call ``call``, which calls hooks of plugins. Return None if they succeed; otherwise log the error and return
-        the failure.
+        """Run ``call``, which calls plugins' hooks. Return None if all hooks succeed; otherwise log and return the
+        failure.
         """
         try:
             call()
@@ -265,9 +269,9 @@ class Measurements:
         return lambda subject: self._context.directory / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
-        """Return the path of the measurement that this start writes for a subject.
+        """Return the path to which the present start of the run writes the measurement of a subject.
 
-        If this start only adds patterns, this is a second file in addition to the earlier start's file.
+        If this start only adds patterns, the path differs from the earlier start's path.
         """
         if str(subject) in self._context.lacking:
             return directory_of_start(self._context.directory, self._context.start) / ADDED / f"{subject.slug}.json"
@@ -280,7 +284,9 @@ class Measurements:
         return whole_measurement(self._kept(subject), self._others(ADDED, subject))
 
     def not_judged(self, subject: Subject) -> list[OtherMeasurement]:
-        """Return the other measurements of a subject, which are not judged: interrupted ones, and added patterns."""
+        """Return the measurements of a subject that are not judged by themselves: interrupted ones, and added
+        patterns.
+        """
         return [*self._others(BROKEN_OFF, subject), *self._others(ADDED, subject)]
 
     def _others(self, kind: str, subject: Subject) -> list[OtherMeasurement]:
@@ -288,7 +294,9 @@ class Measurements:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        """Let only one process of the run measure at a time: two concurrent measurements would slow each other."""
+        """Allow only one process of the run to measure at a time, because concurrent measurements would slow each
+        other.
+        """
         with (self._context.directory / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -300,16 +308,16 @@ def _with(patterns: Patterns, name: Pattern, found: Changed | Resized) -> Patter
 
 
 def measurements_of_starts(directory: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
-    """Return the measurements of a subject from the starts 1 to ``starts`` of a run, each with the number of the start.
+    """Return the measurements of a subject from the starts 1 to ``starts`` of a run, each with the number of its start.
 
-    ``kind`` is the directory of each start to read: the directory of interrupted measurements or of added patterns.
+    ``kind`` is the name of the directory to read: for interrupted measurements, or for patterns that a start added.
     """
     files = [(n, directory_of_start(directory, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
     return [OtherMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
 
 
 def whole_measurement(file: Path, added: Iterable[OtherMeasurement]) -> Measurement:
-    """Return the measurement in a file, with the patterns that later starts added."""
+    """Return the measurement in a file, completed with the patterns that later starts of the run ``added``."""
     return functools.reduce(with_patterns_of, (other.measurement for other in added), read_measurement(file))
 
 

@@ -1,6 +1,7 @@
-"""Runs each check of a target's behaviour once: the first caller starts its process, the others read its file.
+"""Runs each check of the target's behaviour once per run, and stores its observation in a file.
 
-A check that never ends is left running.
+The first caller runs the check in a separate process; later callers read the file. A check that blocks is killed. If
+the kernel does not release its process, the process is left running.
 """
 
 from __future__ import annotations
@@ -105,15 +106,18 @@ def run_check(
     run_id: str = "",
     redactor: Redactor = _NOBODY,
 ) -> Observation:
-    """Run one check and return its observation. If the check fails or never ends, the observation states this.
+    """Run one check of a file system and return its observation. If the check fails or blocks, the observation reports
+    this.
 
-    ``directory`` is on the target, ``second_directory`` is its path on the second client. The check works in
-    ``within``, the run's own directory below these, and below ``small_directory``. The command that the observation
-    contains for repeating the check omits ``within``, because this directory is removed with the run. ``commit`` is the
-    commit method of the run's saves. If a check makes no call for ``deadline_seconds``, it is reported as blocked
-    within ten more seconds, and killed. If the kernel does not release the process, it is left running and reported.
-    ``log_directory`` receives the check's output; ``tell`` receives each (call, path) before it is made. ``run_id``
-    marks its processes as processes of the run.
+    ``directory`` is on the target; ``second_directory`` is the same directory on the second client. ``small_directory``
+    is on a volume that may be filled. The check works in the subdirectory ``within`` of these directories. The
+    observation contains a command that repeats the check; this command omits ``within``, which is removed with the run.
+
+    ``commit`` is the commit method of the run's saves. ``run_id`` marks the processes of the check. ``log_directory``
+    receives the check's output. ``tell`` is called with (call, path) before each call of the check.
+
+    If the check makes no call for ``deadline_seconds``, it is killed and reported as blocked. If the kernel does not
+    release the process, the process is left running and reported.
     """
     options = _options(
         second_command=second_command,
@@ -156,9 +160,9 @@ def run_object_check(
     tell: Tell | None = None,
     redactor: Redactor = _NOBODY,
 ) -> Observation:
-    """Run one check of an object store below the run's ``area``, and return its observation.
+    """Run one check of an object store below the prefix ``area`` of the run, and return its observation.
 
-    ``target`` is the target as the user wrote it.
+    ``target`` is the target as the user wrote it, for the command that repeats the check.
     """
     access = area.access
     options = [f"--share={share:g}", f"--seed={seed}"]
@@ -190,9 +194,7 @@ def _run_check_process(
     run_id: str,
     redactor: Redactor,
 ) -> Observation:
-    """Start Python with ``arguments``, which run a check. Read the messages of the check, and return its
-    observation.
-    """
+    """Run a check in a Python process with ``arguments``, and return its observation."""
     # -P: a file in the current directory must not replace a module of Python or of this package.
     words = [sys.executable, "-P", *arguments]
     began = time.monotonic()
@@ -238,7 +240,7 @@ def _run_check_process(
 
 
 class _Listener:
-    """Reads the output of a check's process: its calls, its result, and its other output."""
+    """Reads the output of a check's process: its calls, its result and its messages."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: TextIO, tell: Tell | None, redactor: Redactor) -> None:
         assert process.stdout
@@ -256,9 +258,7 @@ class _Listener:
         self._says: list[str] = []
 
     def follow(self, deadline_seconds: float) -> bool:
-        """Read the output until the check ends, or until it has made no call for the deadline. Return True in the
-        second case.
-        """
+        """Read the output until the check ends. Return True if the check made no call for ``deadline_seconds``."""
         with selectors.DefaultSelector() as selector:
             for stream in self._streams:
                 os.set_blocking(stream.fileno(), False)
@@ -276,7 +276,7 @@ class _Listener:
         return False
 
     def blocked(self, deadline_seconds: float) -> BlockedCall:
-        """Return the call that blocks a check, with the kernel's state of each task of the check."""
+        """Return the call in which the check is blocked, with the kernel stacks of the check's tasks."""
         silent = format_seconds(time.monotonic() - self._moved)
         return BlockedCall(
             message=f"no progress for {silent} (--ckpt-io-timeout {format_seconds(deadline_seconds)})",
@@ -287,7 +287,7 @@ class _Listener:
         )
 
     def halted(self) -> str:
-        """Return a sentence if a signal stopped a process of a blocked check; otherwise empty."""
+        """Return a sentence if a signal has stopped a process of the check; otherwise empty."""
         if (stopped := stopped_among(processes_of_session(self._process.pid))) is None:
             return ""
         return (
@@ -296,7 +296,7 @@ class _Listener:
         )
 
     def waits_for(self) -> str:
-        """Describe the current call of the check and how long it has taken; empty before the first call."""
+        """Return the check's current call and its duration, as text; empty before the first call."""
         if not self._has_called:
             return ""
         of = f" of {self._path}" if self._path else ""
@@ -310,7 +310,7 @@ class _Listener:
             return None
 
     def describe_end(self) -> str:
-        """Describe how the check's process ended, for a check that reported no observation."""
+        """Return how the check's process ended, as text. Used if the check reported no observation."""
         code = self._process.returncode
         text = "\n".join(self._says).strip()[-_LAST_WORDS:]
         # The last line of a traceback is the error; the lines above it show where.
@@ -329,9 +329,7 @@ class _Listener:
             stream.close()
 
     def _read(self, is_result: bool, descriptor: int) -> bytes | None:
-        """Return the output that has arrived. Return None if there is no new output, and empty bytes at the end of the
-        output.
-        """
+        """Return the new output: None if there is none yet, empty bytes at the end of the output."""
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -387,7 +385,7 @@ def _environment(run_id: str) -> dict[str, str]:
 
 
 class Observations:
-    """Returns the observations of one run from the files in its directory; performs missing checks."""
+    """The observations of one run. A missing check is performed when its observation is requested."""
 
     def __init__(self, context: LaunchContext, observer: Observer | None = None) -> None:
         self._context = context
@@ -395,7 +393,7 @@ class Observations:
         self._standing: DirectoryIdentity | None = None
 
     def observation(self, check: Check) -> Observation:
-        """Return the observation of a check; perform the check if this has not been done yet."""
+        """Return the observation of a check. If the check has not run yet, perform it."""
         file = self._context.directory / "observations" / f"{check.name}.json"
         # Checks that take the target or its space from others, and timed checks, run alone; others run in parallel.
         with self._lock(alone=check.needs in ("power cut", "small directory") or check.is_timed), self._claimed(check):
@@ -425,9 +423,7 @@ class Observations:
         write_atomically(file, json.dumps(self._context.redactor.plain(to_plain(seen)), indent=1) + "\n")
 
     def _silent_since(self) -> str | None:
-        """Return the name of the check during which the target stopped answering; None if the target answers, or
-        answers again.
-        """
+        """Return the name of the check that blocked, if the target still does not answer; otherwise None."""
         blocked = self._logs / _BLOCKED
         area = self._context.run_area
         if not blocked.exists() or "paths" not in self._context.target.capabilities:
@@ -441,18 +437,17 @@ class Observations:
         return None
 
     def _lost(self, second: SecondClient) -> str:
-        """Return the reason if a second mount no longer shows the run's files; otherwise empty. A client on another
-        host reports this itself.
+        """Return why a second mount does not show the run's files; empty if it does.
+
+        For a client on another host, return an empty text, because the check itself reports a lost host.
         """
         return "" if second.command else fault_of_second_mount(Path(second.directory), self._context.run_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
-        """Return ``seen``, the observation of a check. If an earlier check has found that the target has died, return
-        an observation that only refers to that check.
+        """Return ``seen``, or "not run" if an earlier check has already reported that the target no longer works.
 
-        If a target has died, only the first check that notices it reports the cause; the other checks could not be
-        performed. A single error does not mean that the target has died: a full volume may return EIO too, and accept
-        files again later.
+        A single error is not sufficient: after EIO a full volume may accept files again. So the target is tested.
+        Observations with trials are always returned unchanged.
         """
         if seen.errno not in _ENDS or not self._has_ended(check):
             return seen
@@ -475,7 +470,7 @@ class Observations:
         )
 
     def _has_ended(self, check: Check) -> bool:
-        """Return whether the storage of a check no longer answers, or no longer accepts a file.
+        """Return whether the storage of a check no longer answers or no longer accepts a file.
 
         For an object store, return True without a test.
         """
@@ -506,8 +501,9 @@ class Observations:
         )
 
     def _of_target(self, check: Check) -> Observation:
-        """Perform a check of files and return its observation. If the run's directory is replaced before or during the
-        check, the check counts as not run.
+        """Perform a check of a file system and return its observation.
+
+        If the run's directory is replaced before or during the check, return the observation "not run".
         """
         before = self._replaced()
         observation = None if before else self._of_files(check)
@@ -518,7 +514,7 @@ class Observations:
         return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_UNMOUNTED)
 
     def _replaced(self) -> str:
-        """Return a sentence if the run's directory has been replaced; empty if it seems unchanged."""
+        """Return a sentence if the run's directory has been replaced; otherwise empty."""
         area = self._context.run_area
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
@@ -573,9 +569,8 @@ class Observations:
 
     @contextlib.contextmanager
     def _claimed(self, check: Check) -> Iterator[None]:
-        """Let only one worker perform this check. Other workers may perform other checks at the same time.
-
-        A worker that waited here finds the file with the result.
+        """Let only one worker of pytest-xdist perform this check. A waiting worker then finds the result in the
+        file.
         """
         self._logs.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"{check.name}.log").open("a") as log:

@@ -1,8 +1,8 @@
-"""The other hosts of a run: whether ssh reaches them before the run, and whether a failed launch left processes there.
+"""The other hosts of a run: tests whether ssh reaches them, and ends processes that failed launches left on them.
 
-A launcher waits minutes for a host that ssh does not reach, and then reports no host or the first one. Here all hosts
-are tried in parallel. A host counts as unreached only if ssh itself prints an error. A host that answers and logs in
-slowly is not reported here; the launcher waits for it.
+If ssh does not reach a host, a launcher waits for minutes and names only one host or none. So all hosts are tried in
+parallel before the launch. A host counts as unreached only if ssh itself fails (exit code 255). If a login is slow, the
+launcher waits for it.
 
 As long as ranks on other hosts may write, no files are removed and no measurement begins.
 """
@@ -44,9 +44,9 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 30.0, 90.0
 
 
 def unreached_by_ssh(launcher: Launcher, run_id: str, seconds: float = REACH_SECONDS) -> dict[str, str]:
-    """Return {host: reason} for the launcher's hosts that ssh does not reach; empty if ssh is not used.
+    """Return {host: reason} for the launcher's hosts that ssh does not reach; empty if the launcher does not use ssh.
 
-    A host that never answers is reported after ``seconds``; a host that refuses is tried three times in total.
+    A host that never answers is reported after ``seconds``. A host that refuses the connection is tried three times.
     """
     environment = launcher.environment(run_id, scratch="")
     shell = _ssh_of(launcher, environment)
@@ -62,7 +62,7 @@ def unreached_by_ssh(launcher: Launcher, run_id: str, seconds: float = REACH_SEC
 
 
 def _ssh_of(launcher: Launcher, environment: Mapping[str, str]) -> list[str]:
-    """Return the ssh command that the launcher uses; empty if it uses, or may use, another program."""
+    """Return the ssh command that the launcher uses; empty if the launcher may use another program."""
     says_another = any("launcher" in word or "plm" in word or "ssh" in word for word in launcher.template[1:])
     if not launcher.is_mpiexec or says_another or any(name in os.environ for name in _SCHEDULERS):
         return []
@@ -74,7 +74,7 @@ def _ssh_of(launcher: Launcher, environment: Mapping[str, str]) -> list[str]:
 def _ssh_messages(
     shell: list[str], hosts: Iterable[str], environment: Mapping[str, str], seconds: float
 ) -> dict[str, str]:
-    """Run an empty command on each host; return ssh's messages about the hosts that it did not reach."""
+    """Run an empty command on each host. Return {host: error message of ssh} for the hosts that ssh did not reach."""
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(seconds))}"]
     processes: dict[str, subprocess.Popen[str]] = {}
     with contextlib.suppress(OSError):  # ssh is missing: the launcher reports this itself
@@ -107,7 +107,7 @@ def _ssh_message(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 def _is_here(host: str) -> bool:
-    """Return whether ``host`` is this host, on which a launcher starts ranks without ssh."""
+    """Return whether ``host`` is this host. A launcher starts ranks here without ssh."""
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
@@ -117,11 +117,10 @@ def _is_here(host: str) -> bool:
 
 
 def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
-    """Return the seconds within which a host must confirm that all processes have ended: the deadline, but at least 30
-    s and at most 90 s.
+    """Return the time within which a host must confirm that the run's processes on it have ended, in seconds.
 
-    With another launcher than mpiexec, return 90 s, because a scheduler that has lost a host delays the other hosts
-    too.
+    For mpiexec this is the deadline, limited to 30 to 90 s. For other launchers it is 90 s, because a scheduler that
+    has lost a host delays the other hosts.
     """
     if not launcher.is_mpiexec:
         return _LONGEST_SECONDS
@@ -129,9 +128,9 @@ def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
 
 
 def may_have_left_processes(run_directory: Path) -> bool:
-    """Return whether a launch of the run did not end normally, so that its ranks may still run on other hosts.
+    """Return whether a launch of the run ended abnormally, so that its ranks may still run on other hosts.
 
-    The exit code is not sufficient: a launcher that has lost a host may report success, as Open MPI does.
+    An exit code of 0 is not sufficient: Open MPI may return it after it has lost a host.
     """
     for launch in (run_directory / "launches").glob("[0-9]*"):
         try:
@@ -144,8 +143,8 @@ def may_have_left_processes(run_directory: Path) -> bool:
 
 
 def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, seconds: float) -> str:
-    """End the run's processes on ``hosts``. Return why some may still run; empty if every host confirms that they have
-    ended.
+    """End the run's processes on ``hosts``. Return why some processes may still run; empty if every host confirms their
+    end.
     """
     processes = {}
     # A process that does not end is killed; it removes no files itself.

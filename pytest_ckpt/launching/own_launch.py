@@ -1,4 +1,4 @@
-"""Functions that separate launches share: their directory, the job of their ranks, the record of their events."""
+"""Functions for separate launches, which measure one pattern of one subject: their directory, job and events."""
 
 from __future__ import annotations
 
@@ -44,16 +44,14 @@ def job_of(context: LaunchContext, processes: int, task: Task) -> Job:
 
 
 class EventsOfLaunch:
-    """Appends the events of a launch to the file of the run's events, with the seconds since the launch began."""
+    """Appends the events of a launch to the run's event file, each with the seconds since the start of the launch."""
 
     def __init__(self, context: LaunchContext, observer: Observer) -> None:
         self._context, self._observer = context, observer
         self._began = time.monotonic()
 
     def keep(self, event: Event) -> None:
-        """Append an event to the file of the run's events. If the event contains results of a pattern, also pass it to
-        the observer.
-        """
+        """Append an event to the run's event file. Pass the results of a pattern to the observer as well."""
         timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
         with (self._context.directory / "events.jsonl").open("a") as events:
             events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")

@@ -1,4 +1,4 @@
-"""The progress that a run prints: one live line on a terminal, and a plain line for every completed step."""
+"""Prints the progress of a run: a line for every completed step and, on a terminal, a line that is updated in place."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _TICK_SECONDS = 0.2
 
 @dataclass(slots=True)
 class Row:
-    """The progress of all steps of one kind. ``count`` decreases if some steps will never run.
+    """The progress of all steps of one kind for one subject. ``count`` decreases if some steps will never run.
 
-    An endurance measurement is one step with many saves; ``part_done`` counts them. ``clock_seconds`` is the time of
-    finished steps whose duration is fixed.
+    An endurance measurement is one step with many saves; ``part_done`` counts these saves. ``clock_seconds`` is the
+    total time of finished steps with a fixed duration.
     """
 
     steps: Steps
@@ -60,13 +60,13 @@ class Row:
             self.clock_seconds += seconds
 
     def restart(self) -> None:
-        """Reset the progress, because the steps are repeated."""
+        """Reset the progress, because the steps run again."""
         self.count, self.done, self.part_done, self.clock_seconds = self.steps.count, 0, 0, 0.0
         self.seconds.clear()
 
     @property
     def bytes_done(self) -> int:
-        """The bytes of finished steps whose duration depends on the storage."""
+        """The bytes of finished steps. For an endurance measurement, these are the bytes of its finished saves."""
         if self.steps.parts > 1:
             return self.part_done * self.steps.bytes_each // self.steps.parts
         return self.done * self.steps.bytes_each
@@ -80,10 +80,10 @@ class Row:
 
 
 def seconds_left(rows: Sequence[Row], spent_seconds: float) -> float | None:
-    """Return the seconds that the remaining steps will take; None if this is unknown, or no steps remain.
+    """Return the estimated seconds of the remaining steps; None if the time is unknown or no steps remain.
 
-    ``spent_seconds`` have passed so far. If the time of steps depends on the storage, it is estimated from the pace of
-    the finished ones; other steps have a fixed time.
+    ``spent_seconds`` is the time spent so far. The pace in bytes of the finished steps is applied to the remaining
+    bytes. Steps with a fixed duration are added.
     """
     done, remaining = sum(row.bytes_done for row in rows), [row for row in rows if row.done < row.count]
     if not done or not remaining:
@@ -105,18 +105,13 @@ def _by_clock(row: Row) -> float:
 
 @dataclass(slots=True)
 class WorkSeconds:
-    """The seconds in which ranks worked on steps: in launches that have ended, and in this launch since its first
-    step.
-    """
+    """The seconds in which ranks worked on steps, over all launches. The start of the ranks is not included."""
 
     before: float = 0.0
     since: float | None = None
 
     def begin(self) -> None:
-        """Record that ranks work on a step. Only the first call in a launch has an effect.
-
-        The time to start the ranks is not counted, because it does not predict later steps.
-        """
+        """Record the start of a step. Only the first step of a launch has an effect."""
         self.since = time.monotonic() if self.since is None else self.since
 
     def end(self) -> None:
@@ -137,12 +132,12 @@ class _Launched:
 
 
 class Progress:
-    """Counts every step of a run, over all its launches and checks, and prints lines.
+    """Counts all steps and checks of a run and prints its progress.
 
-    ``steps`` are the steps of all subjects that will be measured, ``checks`` is the number of behaviour checks.
-    ``write`` prints text, which contains its own line ends. ``fresh_line`` ends a line that other code has begun. If
-    ``live``, a line may be overwritten. Steps that cannot be measured, or that are lost when a launch ends early, are
-    subtracted from the total.
+    ``steps`` are the steps of all subjects that will be measured; ``checks`` is the number of behaviour checks.
+    ``write`` prints text with its own line ends. ``fresh_line`` ends a line that other code has begun. If ``live``, a
+    line may be overwritten. Steps that will not run, for example after a launch has failed, are subtracted from the
+    total.
     """
 
     def __init__(
@@ -175,7 +170,7 @@ class Progress:
         return self._checks + sum(row.count for row in self._rows.values())
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
-        """Begin a launch of ranks."""
+        """Record the start of a launch that measures ``checkpoints``."""
         self._planned |= {c.subject: c for c in checkpoints}
         self._launched = _Launched(subjects=tuple(c.subject for c in checkpoints))
         self._now("starting the ranks")
@@ -207,7 +202,7 @@ class Progress:
             self._drop([event.subject])
 
     def make_way(self) -> None:
-        """Remove the live line temporarily, so that other output can be written."""
+        """Clear the live line, so that other output can be printed."""
         self._show("")
 
     def printed(self, text: str) -> None:
@@ -219,7 +214,7 @@ class Progress:
         self._now(f"check {name}")
 
     def checked(self, name: str, seconds: float) -> None:
-        """Show that a behaviour check has ended. Its outcome may follow on the same line."""
+        """Show that a behaviour check has ended. Pytest may print the outcome on the same line."""
         self._checks_done += 1
         self._checks = max(self._checks, self._checks_done)
         self._line(f"[{self.done}/{self.total}] check {name}: {format_seconds(seconds)} ", end="")
@@ -234,9 +229,7 @@ class Progress:
         self._show(f"{place}{self._doing}, {seconds}{self._left()}")
 
     def end(self) -> None:
-        """Record the end of a launch. Subtract its missing steps from the total, except steps that a later launch
-        performs.
-        """
+        """Record the end of a launch, and subtract the steps that will not run from the total."""
         launched = self._launched
         if launched.begun:
             self._drop(launched.begun - launched.ended, has_failed=True)
@@ -255,7 +248,7 @@ class Progress:
         self._line(f"{self._place()} {row.steps.label(row.done)}: {format_seconds(event.step_seconds)}{self._left()}")
 
     def _endured(self, row: Row, event: StepDone) -> None:
-        """Show a save of the endurance measurement, which is one step with many saves."""
+        """Show one save of the endurance measurement."""
         now = time.monotonic()
         if event.index == 1:
             self._endurance_began = now - event.step_seconds
@@ -269,9 +262,7 @@ class Progress:
         self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.step_seconds)}{self._left()}")
 
     def _ceilings(self, event: CeilingsMeasured) -> None:
-        """If the clients cannot generate data fast enough for a save, print this before the first save. The storage
-        cannot change it.
-        """
+        """If the hosts cannot generate data fast enough for SAVE, print this before the first save."""
         planned = self._planned[event.subject]
         makes = sum(ceiling.makes_bytes_per_second for ceiling in event.ceilings)
         needed = planned.demand.save_bytes_per_second
@@ -300,7 +291,7 @@ class Progress:
             self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._left()}")
 
     def _of_own_launch(self, row: Row, found: Changed) -> None:
-        """Print one line for each trial of a pattern that has a separate launch, with an operation of the trial."""
+        """If a new trial of a pattern with a separate launch has ended, print a line with its last operation."""
         if isinstance(found, Upgrade):
             done = list(found.operations[-1:])
         elif isinstance(found, Snapshots):
@@ -328,10 +319,10 @@ class Progress:
         return f"[{self.done}/{self.total}]"
 
     def _left(self) -> str:
-        """Return a text with the remaining time of the steps and the number of remaining checks; empty if the time is
+        """Return the remaining time of the steps and the number of remaining checks, as text; empty if the time is
         unknown.
 
-        The time of checks is unknown, because checks do not predict each other.
+        The time of the checks is not estimated.
         """
         rows = list(self._rows.values())
         seconds = seconds_left(rows, self._spent.seconds)
@@ -349,8 +340,8 @@ class Progress:
         return [row for (of, _), row in self._rows.items() if of == subject]
 
     def _drop(self, subjects: Collection[Subject], *, has_failed: bool = False) -> None:
-        """Subtract the missing steps of subjects. With ``has_failed``, also subtract the steps of separate launches,
-        because these will not follow.
+        """Subtract the missing steps of ``subjects``. If ``has_failed``, also subtract the steps of their separate
+        launches.
         """
         for subject in subjects:
             for row in self._rows_of(subject):

@@ -1,9 +1,9 @@
-"""Watches every rank during a launch, and reports ranks that failed, made no progress or are too slow.
+"""Watches the ranks of a launch, and reports ranks that failed, make no progress or are too slow.
 
-Storage that returns a few kilobytes from time to time always makes progress, so the deadline never ends its operations.
-Therefore an operation of a rank may take 50 deadlines (4 h by default) or ten times its limit, whichever is longer.
-After a fifth of that time, a rank is ended if it would exceed the whole time at the pace of its operation so far. So
-storage that takes 100 times a limit of two minutes is still measured, but every operation ends.
+The deadline ends an operation without progress. It does not end an operation that transfers a few kilobytes from time
+to time. So an operation also has a maximum time: 50 deadlines (4 h by default) or ten times its limit, whichever is
+longer. After a fifth of the maximum time, a rank is reported if its pace would exceed the maximum. With the defaults,
+storage that takes 100 times a limit of two minutes is still measured.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ _START_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowance:
-    """The permitted time of the saves, or of the loads, of a subject, and the bytes of each rank's own files.
+    """The maximum time of a subject's saves or loads, and the bytes of each rank's own files.
 
-    In a pattern, a rank may load files other than its own; the bytes of its own files are then used as an estimate. A
-    rank that has saved no files has no pace.
+    In some patterns a rank loads files of other ranks; the bytes of its own files are then an estimate.
     """
 
     seconds: float
@@ -64,8 +63,8 @@ class Allowance:
     rank_bytes: tuple[int, ...]
 
     def exceeded_by(self, rank: int, moved: int, seconds: float) -> str:
-        """Return a sentence if a rank is too slow; otherwise empty. The rank has transferred ``moved`` bytes in
-        ``seconds``.
+        """Return a sentence if a rank that moved ``moved`` bytes in ``seconds`` would exceed the maximum time;
+        otherwise empty.
         """
         # Without any progress, the deadline decides.
         if not moved or seconds < self.seconds * _WAITED_SHARE:
@@ -85,7 +84,7 @@ Allowances = Mapping[tuple["Subject", "Action"], Allowance]
 
 
 def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: float) -> Allowances:
-    """Return the permitted time of each operation in a launch that measures ``checkpoints``."""
+    """Return the maximum time of each subject's saves and loads in a launch that measures ``checkpoints``."""
     allowances: dict[tuple[Subject, Action], Allowance] = {}
     patient = MAXIMUM_DEADLINES * deadline_seconds
     for planned in checkpoints:
@@ -103,10 +102,11 @@ def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: fl
 
 @dataclass(slots=True)
 class Pace:
-    """The pace of one lane of a rank in its present operation: the bytes transferred, and the seconds on its clock.
+    """The pace of a rank in its present operation: the bytes transferred and the seconds spent.
 
-    A rank has one lane for its own work, and one for each kind of concurrent work such as background saves. The time in
-    which it waits for other ranks, and the time between two steps of a load, are not included.
+    A rank has one lane for its own work, and a lane for each concurrent activity, such as background saves. Each lane
+    has a separate pace. Time in which the rank waits for other ranks, and time between two steps of a load, is
+    excluded.
     """
 
     operation: OperationRef | None = None
@@ -114,8 +114,9 @@ class Pace:
     seconds: float = 0.0
 
     def take(self, before: Beat | None, now: Beat, seconds: float) -> None:
-        """Add the report ``now``, which arrived ``seconds`` after the report ``before``. If it belongs to another
-        operation, start again from zero.
+        """Add the report ``now``, which arrived ``seconds`` after the previous report ``before``.
+
+        If ``now`` belongs to a new operation, restart from zero.
         """
         operation = now.operation.at("operation") if now.operation else None
         if operation != self.operation:
@@ -125,7 +126,7 @@ class Pace:
             self.moved += now.progress[0] - before.progress[0]
 
     def exceeds(self, allowances: Allowances, rank: int) -> str:
-        """Return a sentence with the reason if the operation is too slow; otherwise empty."""
+        """Return a sentence if the present operation is too slow; otherwise empty."""
         at = self.operation
         allowed = allowances.get((at.subject, at.action)) if at else None
         return allowed.exceeded_by(rank, self.moved, self.seconds) if allowed else ""
@@ -133,9 +134,10 @@ class Pace:
 
 @dataclass(slots=True)
 class _Lane:
-    """One lane of a rank (see `Pace`): its last report, the time of that report, and the time of the last progress.
+    """One lane of a rank (see `Pace`). All times are monotonic.
 
-    ``began`` is the time of the first report of the present operation.
+    ``last_event`` is the time of the last report, ``moved`` the time of the last progress. ``began`` is the time of the
+    first report of the present operation. ``doing`` is the last report.
     """
 
     last_event: float
@@ -146,7 +148,7 @@ class _Lane:
 
     @property
     def since(self) -> float:
-        """Monotonic time of the lane's last progress."""
+        """The time of the last report or the last progress, whichever is earlier."""
         return min(self.last_event, self.moved)
 
 
@@ -158,14 +160,15 @@ class _RankState:
 
     @property
     def slowest(self) -> _Lane:
-        """The lane that has shown no progress for the longest time."""
+        """The lane (see `Pace`) that has shown no progress for the longest time."""
         return min(self.lanes.values(), key=lambda lane: lane.since)
 
 
 class RankWatchdog:
-    """Follows the ranks of one launch. A rank that is silent or makes no progress for ``deadline_seconds`` has failed.
+    """Watches the ranks of one launch. A rank without a message or without progress for ``deadline_seconds`` has
+    failed.
 
-    ``allowances`` limit the time of an operation that makes progress.
+    ``allowances`` limit the total time of each operation.
     """
 
     def __init__(
@@ -184,7 +187,7 @@ class RankWatchdog:
         self.is_silent = False
 
     def take(self, event: Hello | Beat | Failed) -> None:
-        """Record a report of a rank about itself."""
+        """Record a report of a rank."""
         now = time.monotonic()
         if isinstance(event, Failed):
             self._failures.append(
@@ -219,19 +222,19 @@ class RankWatchdog:
         lane.doing = event
 
     def confirm(self, rank: object) -> None:
-        """Record that all messages of a rank have arrived. ``rank`` is any value that identifies the rank."""
+        """Record that all messages of a rank have arrived. ``rank`` is any unique identifier of the rank."""
         self._confirmed.add(rank)
 
     def add_exit(self, rank: int, ended: float) -> None:
         """Record that a rank's connection ended at the time ``ended``.
 
-        If several ranks end without their last message, the first one has caused the end of the others.
+        If several ranks end without a final message, the rank with the earliest time is reported as the cause.
         """
         self._exits.append((ended, rank))
 
     def hung(self) -> Failure | None:
-        """Return the failure of a rank that is silent or blocked for longer than the deadline, or far too slow. Return
-        None if there is no such rank.
+        """Return the failure of a rank that has not started, is blocked or is too slow; None if there is no such
+        rank.
         """
         now = time.monotonic()
         allowed = max(self._deadline, _START_SECONDS)
@@ -271,10 +274,10 @@ class RankWatchdog:
         return _where(state.slowest, failure)
 
     def waits_for(self) -> str:
-        """Return a sentence on the rank for which the launch waits: a rank that is starting, or the rank with the
-        longest time without progress.
+        """Return a sentence on the rank for which the launch waits.
 
-        Two equal reports show that a rank makes no progress. Until the second one, the sentence quotes the first.
+        If all ranks have started, this is the rank that has gone longest without progress. Only a second, equal report
+        proves missing progress; before it arrives, the sentence quotes the first report.
         """
         now = time.monotonic()
         if missing := self._processes - len(self._ranks):
@@ -299,7 +302,9 @@ class RankWatchdog:
         return f"{begins}{format_seconds(round(now - lane.began))}; {who} was {last} {reported} ago"
 
     def _too_slow(self) -> Failure | None:
-        """Return the failure of a rank that makes progress, but would take too long."""
+        """Return the failure of a rank that makes progress but exceeds the maximum time of its operation; otherwise
+        None.
+        """
         for number, state in self._ranks.items():
             for lane in state.lanes.values():
                 if message := lane.pace.exceeds(self._allowances, number):
@@ -307,7 +312,7 @@ class RankWatchdog:
         return None
 
     def may_be_tried_again(self, failure: Failure) -> bool:
-        """Return whether an ended launch can be repeated: no rank has sent a message, and all started processes have
+        """Return whether a failed launch can be repeated: no rank has sent a message, and all its processes have
         ended.
         """
         nothing_told = failure.rank is None and not self._ranks and not self._failures
@@ -316,7 +321,7 @@ class RankWatchdog:
     def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
         """Return the failure of a launch that has ended; None if it ended normally.
 
-        ``launcher_says`` is the output of the launcher.
+        ``launcher_says`` is the launcher's output.
         """
         lost_host = self._lost_host(launcher_says)
         if self._failures:
@@ -352,7 +357,7 @@ class RankWatchdog:
         return Failure(kind="killed" if started else "launch", message=f"{how}: {says}")
 
     def _of_task(self, first: re.Match[str], launcher_says: str) -> Failure:
-        """Return the failure from Slurm's messages: of the task that ended first, or of the job if it was cancelled."""
+        """Return the failure that Slurm's messages describe: the cancelled job, or the first task that ended."""
         cancelled = _CANCELLED.search(launcher_says)
         if cancelled and first["signal"] == _ASKED_TO_END:
             why = "at its time limit" if cancelled[1] else "from outside"
@@ -371,11 +376,11 @@ class RankWatchdog:
         return _where(state.slowest if state.lanes else None, failure)
 
     def _first_exit(self) -> int:
-        """Return the rank whose connection ended first, even if the end of another connection was noticed earlier."""
+        """Return the rank whose connection ended first by its own time stamp."""
         return min(self._exits)[1]
 
     def _of_first_exit(self, message: str) -> Failure:
-        """Return the failure of the rank whose connection ended first; the other ranks ended because of it."""
+        """Return the failure of the rank whose connection ended first."""
         if not self._exits:
             return Failure(kind="killed", message=message)
         number = self._first_exit()
@@ -383,9 +388,9 @@ class RankWatchdog:
         return _where(state.slowest, Failure(kind="killed", message=message, rank=number, host=state.host))
 
     def _lost_host(self, launcher_says: str) -> Failure | None:
-        """Return the failure of a host that the launcher lost while ranks were running; None if there is none.
+        """Return the failure of a host that the launcher lost while ranks were running; None if there is no such host.
 
-        The failure names the first rank of that host.
+        The failure names the first rank of the host.
         """
         if not self._ranks:
             return None

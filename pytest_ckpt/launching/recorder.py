@@ -1,4 +1,4 @@
-"""Records a launch: every event, and each measurement as soon as it is complete."""
+"""Records a launch: every event, and each measurement when it is complete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pytest_ckpt.support.redaction import Redactor
 
 
 class Observer:
-    """Base class of observers of a run; ignores every call."""
+    """Base class for observers of a run. Its methods do nothing."""
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
         """Called with the subjects that a launch is about to measure."""
@@ -54,9 +54,7 @@ class Observer:
 
 
 class HookFailed(Exception):  # noqa: N818 - not an error of ours
-    """A plugin's hook failed. The message names plugin and hook; ``trace`` is the traceback for the author of the
-    plugin.
-    """
+    """A plugin's hook raised an error. The message names plugin and hook; ``trace`` is the traceback."""
 
     def __init__(self, message: str, trace: str = "") -> None:
         super().__init__(message)
@@ -64,24 +62,24 @@ class HookFailed(Exception):  # noqa: N818 - not an error of ours
 
 
 class LaunchHooks:
-    """Base class of the hooks around a launch; ignores every call."""
+    """Base class for the plugins' hooks before and after a launch. Its methods do nothing."""
 
     @property
     def is_active(self) -> bool:
-        """Whether there are hooks to call."""
+        """Whether a plugin implements these hooks."""
         return False
 
     def before(self, subjects: tuple[str, ...]) -> None:
-        """Called before the start of the ranks that measure these subjects. Raises HookFailed if a hook fails."""
+        """Called before the ranks that measure ``subjects`` are started. Raises HookFailed if a hook fails."""
 
     def after(self, measurement: Measurement) -> None:
-        """Called with each measurement, even a failed one, after the ranks have ended. Raises HookFailed if a hook
+        """Called with each measurement, including failed ones, after the ranks have ended. Raises HookFailed if a hook
         fails.
         """
 
 
 class Recorder:
-    """Writes the reports of a launch to files: every event, and a measurement as soon as it is complete."""
+    """Writes the events of a launch to a file, and each measurement to a file when it is complete."""
 
     def __init__(
         self,
@@ -107,7 +105,7 @@ class Recorder:
         events.touch()
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Record the duration of a stage that precedes the start of the ranks."""
+        """Record the duration of a stage before the start of the ranks."""
         self._stages[stage] = seconds
 
     def take(self, event: Event) -> None:
@@ -135,10 +133,10 @@ class Recorder:
         self._observer.take(event)
 
     def close(self, failure: Failure | None) -> None:
-        """Write the known part of an incomplete measurement.
+        """Write the incomplete measurement if ``failure`` ended the launch.
 
-        If a launch measured no subject, all its subjects fail, even if the launch ended normally: a second launch would
-        end in the same way. If a launch ended between two subjects, a later launch measures the remaining subjects.
+        If the launch measured no subject, all its subjects fail, even without a failure: a repeated launch would end
+        the same way. If the launch ended between two subjects, a later launch measures the remaining ones.
         """
         unfinished = [s for s in self._planned if not self._file_of(s).exists()]
         if failure is None:
@@ -174,7 +172,7 @@ def measurement_of(
     stages: dict[str, float],
     failure: Failure | None,
 ) -> Measurement:
-    """Return the measurement of a subject from the events that rank 0 has reported so far."""
+    """Return the measurement of a subject from the events that rank 0 reported, even if it is incomplete."""
     whole, end = planned.layout, stated.end
     ranks = end.ranks if end else ()
     return Measurement(
@@ -216,7 +214,7 @@ def measurement_of(
 
 
 def write_atomically(file: Path, text: str) -> None:
-    """Write a file so that a reader finds either the complete file or no file."""
+    """Write a file in one step: readers find the complete new file or the previous content."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -1,10 +1,11 @@
-"""A remote shell that runs the commands of Open MPI's launcher with sh: ``python remote_shell.py HOST WORD…``.
+"""A remote shell for Open MPI's launcher, for hosts whose users have different login shells.
 
-The launcher writes its commands for one kind of shell: the user's shell here, or the shell that it detects first
-(observed with Open MPI 5.0.11). This program reports sh, and passes the command as one quoted word to sh. Every login
-shell forwards it unchanged, so each host may have a different shell. The launcher also passes the paths of its own
-programs unquoted, so that a space splits them; this program quotes them. The environment contains these paths and the
-user's shell command, which this program executes in its place.
+Called as ``python remote_shell.py HOST WORD…``. The launcher writes all its commands for one shell: the user's shell
+here, or the first remote shell that it detects (observed with Open MPI 5.0.11). This program reports sh to the
+launcher, and passes each command as one quoted argument to sh, which every login shell forwards unchanged.
+
+The launcher also passes the paths of its own programs unquoted. This program quotes paths that contain a space. The
+environment contains these paths, and the command of the user's own remote shell, which this program executes.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _OURS = f'sh -c exec\t"${_PYTHON}"\t-I\t-S\t"${_PROGRAM}"\t"$0"\t"$@"'
 
 
 def spaced(program: str) -> list[str]:
-    """Return the directories of a launcher's installation whose path contains a space, the longest first.
+    """Return the directories of the launcher's installation whose path contains white space, the longest first.
 
-    ``program`` is the path of a program of the installation.
+    ``program`` is the path of a program in the installation.
     """
     directories = {str(path.parent.parent) for path in (Path(program), Path(program).resolve())}
     return sorted(
@@ -39,7 +40,9 @@ def spaced(program: str) -> list[str]:
 
 
 def remote_shell_environment(places: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that make a launcher use this remote shell."""
+    """Return the environment variables that make the launcher use this remote shell. ``places`` are the paths to
+    quote.
+    """
     return {
         AGENT: _OURS,
         "PRTE_MCA_plm_ssh_assume_same_shell": "0",
@@ -53,10 +56,9 @@ def remote_shell_environment(places: Sequence[str], environment: Mapping[str, st
 
 
 def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
-    """Return the arguments of a remote command. The paths ``places`` in them are quoted for a shell, and arguments that
-    name this program are removed.
+    """Return the arguments of a remote command with the paths ``places`` quoted.
 
-    A path that follows a quote is already quoted.
+    A path directly after a quote is already quoted. The option that names this program is removed.
     """
     arguments = list(words)
     for number in range(len(arguments) - 2):
@@ -70,15 +72,17 @@ def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
 
 
 def for_sh(command: str) -> str:
-    """Return a command line for sh that every login shell forwards unchanged. csh interprets ``!`` even within quotes,
-    so it is escaped.
+    """Return a command line that runs ``command`` in sh and that every login shell forwards unchanged.
+
+    ``!`` is escaped, because csh interprets it even within quotes.
     """
     return f"{_ANSWER} -c '" + command.replace("'", r"'\''").replace("!", r"'\!'") + "'"
 
 
 def main() -> None:
-    """If the launcher asks for the host's shell, print sh. Otherwise replace this process by the user's remote
-    shell.
+    """Run the launcher's command through the user's remote shell.
+
+    If the launcher asks for the host's login shell, only print sh.
     """
     host, *command = sys.argv[1:]
     if " ".join(command) == _ASKED:

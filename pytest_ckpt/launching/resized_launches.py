@@ -1,7 +1,7 @@
-"""Launches in which the subject's ranks save a checkpoint, and twice and half as many ranks load it.
+"""Launches that load a checkpoint with more or fewer ranks than saved it: twice as many and half as many.
 
-Before any other launch, the files of an earlier launch are removed. Between these launches they are not removed, so the
-checkpoint stays on the target.
+The checkpoint stays on the target between these launches. Before any other launch, files of earlier launches are
+removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ResizedLaunches:
-    """The launches for one subject. ``found`` are the results so far. ``number`` is the number of the first launch."""
+    """The launches for one subject. ``found`` is the result so far; ``number`` is the number of the first launch."""
 
     def __init__(
         self, name: Pattern, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer
@@ -38,8 +38,9 @@ class ResizedLaunches:
         self.found = Resized(saved_by=planned.layout.processes)
 
     def run(self) -> None:
-        """Run the launches and fill ``found``; stop after the first launch that fails. If the ranks of a size cannot be
-        started here, that launch is left out.
+        """Run the launches and fill ``found``. Stop after the first launch that fails.
+
+        If this cluster cannot start the ranks of a size, omit the launch of that size.
         """
         saved_by = self._planned.layout.processes
         why = {size: self._why_not(size) for size in SIZES}
@@ -56,7 +57,7 @@ class ResizedLaunches:
             self._observer.end()
 
     def end(self, failure: Failure) -> None:
-        """Record why a launch ended or could not start; the first reason counts."""
+        """Record a failure. The first recorded failure is kept."""
         self.found = dataclasses.replace(self.found, failure=self.found.failure or failure)
         self._keep_found()
 
@@ -71,8 +72,8 @@ class ResizedLaunches:
         )
 
     def _launch(self, size: str, processes: int) -> Failure | None:
-        """Launch the ranks that save (``size`` is empty), or the ranks that load (``size`` is their count relative to
-        the ranks that saved). Return the failure; None if they completed.
+        """Launch ranks that save (``size`` is empty) or load the checkpoint. Return the failure; None if the launch
+        completed.
         """
         context = self._context
         task = dataclasses.replace(
@@ -93,7 +94,7 @@ class ResizedLaunches:
             raise
 
     def _take(self, event: Event) -> None:
-        """Record an event of rank 0; each launch adds the results of its size."""
+        """Record an event of rank 0. Results of the two sizes are combined."""
         if isinstance(event, PatternMeasured) and isinstance(event.found, Resized):
             self.found = dataclasses.replace(
                 self.found,

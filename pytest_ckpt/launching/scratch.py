@@ -1,7 +1,7 @@
-"""The directory of a launch for the launcher's sockets and segments, and the process that removes it.
+"""A temporary directory for the launcher's sockets and shared-memory segments, and the process that removes it.
 
-``python -m pytest_ckpt.launching.scratch CONTROLLER LAUNCHER DIRECTORY`` is that process, a child of the controller. It
-removes the directory after controller and launcher have ended, because a killed controller cannot do so.
+The process is a child of the controller: ``python -m pytest_ckpt.launching.scratch CONTROLLER LAUNCHER DIRECTORY``. It
+removes the directory after controller and launcher have ended, even if the controller was killed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ _REMOVE_SECONDS = 10.0
 
 
 class ScratchDirectory:
-    """A new directory for the launcher's sockets and segments. Creating it also removes abandoned directories of
-    earlier runs.
+    """A new directory for the launcher's sockets and segments. Abandoned directories of earlier runs are removed.
 
-    A lock on the directory is kept until the last process of its owner ends. A process id in the name would not be
-    sufficient, because containers that share this memory have separate process ids.
+    A directory is abandoned if no process has a lock on it. A process id in the name is not sufficient, because
+    containers that share this memory have separate process ids.
     """
 
     def __init__(self) -> None:
@@ -65,9 +64,7 @@ class ScratchDirectory:
 
 
 def _remove_unless_kept(directory: Path) -> None:
-    """Remove a directory of this user. Do nothing if a process has locked it, or if its file system does not support
-    locks.
-    """
+    """Remove a directory of this user, unless a process has locked it or its file system does not support locks."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -79,7 +76,7 @@ def _remove_unless_kept(directory: Path) -> None:
 
 
 class ScratchKeeper:
-    """The controller's handle of the process that removes a directory. Call ``remove`` after the launcher has ended."""
+    """Starts the process that removes ``directory`` after the controller has ended."""
 
     def __init__(self, directory: ScratchDirectory, launcher: int) -> None:
         self._directory = directory
@@ -98,16 +95,16 @@ class ScratchKeeper:
         )
 
     def remove(self) -> None:
-        """Remove the directory, and end the process."""
+        """Remove the directory and end the process. Call this after the launcher has ended."""
         self._directory.remove()
         self._process.kill()
         self._process.wait()
 
 
 def _began(process: int) -> str:
-    """Return the start time of a process; empty if it has ended.
+    """Return the start time of a process; empty if the process has ended.
 
-    The start time distinguishes the process from a later one with the same id.
+    The start time distinguishes the process from a later process with the same id.
     """
     with contextlib.suppress(OSError):
         state, *more = Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()
@@ -116,8 +113,9 @@ def _began(process: int) -> str:
 
 
 def main() -> int:
-    """Wait for the end of the controller and then of the launcher, and remove the directory. A launcher that does not
-    end in time is killed.
+    """Wait until the controller has ended; then end the launcher and remove the directory.
+
+    A launcher that does not end within 3 s is killed.
     """
     controller, launcher, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

@@ -1,4 +1,4 @@
-"""The second client of the storage: another mount on this host, or another host. It must show the same storage."""
+"""The second client of the storage: another mount on this host, or another host."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondClient:
-    """A second client. ``directory`` is the target's path on it. ``command`` starts its agent; empty if the client is a
-    mount on this host.
+    """A second client of the target. ``directory`` is the target's path on it.
 
-    The agent connects to one of ``ports``, if given. ``unlike`` is the reason why results of this client would not
-    apply to the target; empty if they do.
+    ``command`` starts a program on the client that performs file calls (its agent); empty if the client is a mount of
+    this host. The agent connects to one of ``ports``; None allows any port. ``unlike`` is the reason why results of
+    this client do not apply to the target; empty if they do.
     """
 
     directory: str
@@ -42,10 +42,10 @@ class SecondClient:
 def find_second_client(
     settings: Settings, target: TargetFacts, area: AreaRef, launcher: Launcher
 ) -> SecondClient | None:
-    """Return the second client that the settings name. Return None if they name none, or if the target has no paths.
+    """Return the second client that the settings name; None if they name none or the target has no paths.
 
-    A second mount must show the run's area, and its caches must be separate from the first mount's. Raises UsageError
-    if one of these conditions is not met.
+    Raises UsageError if a second mount does not show the run's directory ``area`` or shares its caches with the first
+    mount. Also raises UsageError if the agent of another host was started on this host.
     """
     if "paths" not in target.capabilities:
         return None
@@ -75,7 +75,7 @@ def find_second_client(
 
 
 def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
-    """Return the command that starts a second client's agent on a host."""
+    """Return the command that starts the second client's agent on a host."""
     there = dataclasses.replace(launcher, hosts=(HostSlots(name=host, slots=1),))
     wanted = there.environment(run_id, scratch="")
     changed = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]
@@ -83,10 +83,10 @@ def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
 
 
 def is_elsewhere(command: Sequence[str], ports: tuple[int, int] | None = None) -> bool | None:
-    """Return whether a second client's agent runs on another kernel; None if it does not answer.
+    """Return whether ``command`` starts the agent on another host; None if the agent does not answer.
 
-    If the launcher's command names no host, the launcher may start the agent on this host. The agent connects to one of
-    ``ports``, if given.
+    A launcher may start the agent on this host if its command names no host. The agent connects to one of ``ports``, if
+    given.
     """
     client = Client(command, ports=ports)
     try:

@@ -1,10 +1,11 @@
-"""Separate launches, each of which measures one pattern of one subject, after the measurements of all subjects.
+"""Separate launches: each measures one pattern of one subject, after the measurements of all subjects.
 
-In most of them the controller runs commands that change the storage, and repairs it in any case. In others, another
-number of ranks loads a checkpoint of the subject's ranks (`pytest_ckpt.launching.resized_launches`).
+A subject is a model and how it is saved. A pattern is an additional scenario of a subject. For most of these patterns
+the controller runs commands that change the storage, such as a fault and its repair. For one pattern, another number of
+ranks loads the checkpoint (`pytest_ckpt.launching.resized_launches`).
 
-A new pattern of this kind needs a row in `OWN_LAUNCHES` and in `sizing.patterns`. If one of its commands must follow
-another, it also needs an entry in `launching.command_keeper`.
+A new pattern with a separate launch needs a row in `OWN_LAUNCHES` and in `sizing.patterns`. If one of its commands must
+follow another command, it also needs an entry in `launching.command_keeper`.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ COMMAND_LOG = "commands.jsonl"
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchOfCommands:
-    """A pattern that is measured in a separate launch, because its commands change the storage.
+    """A pattern that needs a separate launch because its commands change the storage.
 
-    ``empty`` returns a result without measurements, from the text of the commands. ``words`` returns the commands from
-    the settings. ``fields`` maps each field of the result that stores the text of a command to this command. ``after``
-    is the field for a command that ran, or ended, after the ranks had ended.
+    ``words`` returns the commands from the settings. ``empty`` returns an empty result that contains only these
+    commands. ``fields`` maps each field of the result that stores a command to the name of the command. ``after`` is
+    the field for a command that ended after the ranks.
     """
 
     name: Pattern
@@ -53,26 +54,26 @@ class LaunchOfCommands:
     words: Callable[[Settings], Mapping[Command, str | None]]
 
     def commands(self, settings: Settings) -> dict[Command, str]:
-        """Return the text of each command of this pattern, from the settings."""
+        """Return the text of each command of this pattern from the settings; empty if a command is not set."""
         return {command: words or "" for command, words in self.words(settings).items()}
 
     def launches(
         self, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer
     ) -> LaunchWithCommands:
-        """Return the launch that measures a subject: launch ``number`` of the run."""
+        """Return the launch that measures a subject. ``number`` is its number within the run."""
         return LaunchWithCommands(self, context, planned, number, observer)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchesOfRanks:
-    """A pattern that is measured by launches with other numbers of ranks."""
+    """A pattern that needs separate launches because other numbers of ranks load the checkpoint."""
 
     name: Pattern
 
     def launches(
         self, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer
     ) -> ResizedLaunches:
-        """Return the launches that measure a subject; the first is launch ``number`` of the run."""
+        """Return the launches that measure a subject. ``number`` is the number of the first launch within the run."""
         return ResizedLaunches(self.name, context, planned, number, observer)
 
 
@@ -111,9 +112,8 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
 
 
 class LaunchWithCommands:
-    """The separate launch of one subject: its ranks, and the process that runs the commands.
-
-    ``found`` is the result so far.
+    """The separate launch of one subject: its ranks, and the process that runs the commands. ``found`` is the result so
+    far.
     """
 
     def __init__(
@@ -133,8 +133,9 @@ class LaunchWithCommands:
         self.found = row.empty(self._words)
 
     def run(self) -> None:
-        """Run the launch and fill ``found``. After a KeyboardInterrupt, first wait for the command that must still run,
-        such as the repair.
+        """Run the launch and fill ``found``.
+
+        If the run is interrupted, first wait for a required command, such as the repair.
         """
         context, settings = self._context, self._context.settings
         task = dataclasses.replace(
@@ -168,7 +169,7 @@ class LaunchWithCommands:
                 log.rename(self._directory / COMMAND_LOG)
 
     def end(self, failure: Failure) -> None:
-        """Record why the launch ended or could not start; the first reason counts."""
+        """Record a failure. The first recorded failure is kept."""
         self._end({"failure": self.found.failure or failure})
 
     def _end(self, changes: Mapping[str, Failure | CommandRun | None]) -> None:
@@ -188,7 +189,7 @@ class LaunchWithCommands:
         self._events.keep(event)
 
     def _tick(self) -> None:
-        """Pass the results of ended commands to the record, the terminal and the ranks."""
+        """Pass the results of ended commands to the event file, the terminal and the ranks."""
         self._observer.tick()
         try:
             data = os.read(self._keeper.descriptor, 1 << 16)

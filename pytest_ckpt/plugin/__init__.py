@@ -1,1 +1,4 @@
-"""The only package that uses pytest: pytest's hooks, the fixtures, the vendor hooks and the verdict collector."""
+"""The integration with pytest; no other package imports pytest.
+
+It contains pytest's hooks, the fixtures, the hooks for vendors' plugins, and the collector of verdicts.
+"""

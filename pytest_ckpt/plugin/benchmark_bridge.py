@@ -1,7 +1,7 @@
-"""Bridge to pytest-benchmark: its JSON, storage and comparisons include the measured seconds.
+"""Adds the measured seconds to the results of pytest-benchmark, for its JSON files, storage and comparisons.
 
-pytest-benchmark's own fixture cannot do this: it times a function itself, and it is disabled under xdist. So the
-controller appends to the list from which pytest-benchmark creates all its output. Contract tests check this list.
+The controller appends to the list from which pytest-benchmark creates all its output. The fixture of pytest-benchmark
+is unsuitable: it times a function itself and is disabled under xdist. Contract tests check the list.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def quieten_benchmark(config: pytest.Config) -> None:
-    """Suppress pytest-benchmark's own table, because the summary of the run has the same values. Keep the table if one
-    of pytest-benchmark's options was given.
+    """Suppress the table of pytest-benchmark, because the run's summary contains the same values.
+
+    If an option of pytest-benchmark was given, keep the table.
     """
     plugged = getattr(config, "_benchmarksession", None)
     listed = [*config.invocation_params.args, *config.getini("addopts")]
@@ -26,9 +27,10 @@ def quieten_benchmark(config: pytest.Config) -> None:
 
 
 def defer_comparison_errors(config: pytest.Config) -> list[str]:
-    """Return a list that receives a sentence if a comparison of pytest-benchmark fails.
+    """Return a list to which failed comparisons of pytest-benchmark are added, one sentence each.
 
-    Without this, pytest-benchmark raises an error during pytest's summary, and its traceback follows the verdict.
+    Without this function, a failed comparison raises an error in pytest's summary, and its traceback follows the
+    verdict.
     """
     listed: list[str] = []
     plugged = getattr(config, "_benchmarksession", None)
@@ -51,8 +53,9 @@ def defer_comparison_errors(config: pytest.Config) -> list[str]:
 
 
 def add_benchmark(config: pytest.Config, timed: SubjectTimes | None) -> None:
-    """Add the seconds of one test's operations to pytest-benchmark's results, if pytest-benchmark is installed and
-    enabled.
+    """Add the seconds of one test's operations to pytest-benchmark's results.
+
+    Do nothing if pytest-benchmark is not installed or not enabled.
     """
     benchmarks = config.pluginmanager.get_plugin("pytest-benchmark")
     plugged = getattr(config, "_benchmarksession", None)

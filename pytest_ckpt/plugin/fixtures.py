@@ -1,4 +1,4 @@
-"""Fixtures for a vendor's tests outside the suites: settings, limits, the run's directory, measurements."""
+"""Fixtures for vendors' own tests: settings, limits, the run's directory, measurements."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def ckpt_settings(pytestconfig: pytest.Config) -> Settings:
 
 @pytest.fixture(scope="session")
 def ckpt_limits(pytestconfig: pytest.Config) -> ClusterLimits:
-    """The limits of the cluster for which the storage is intended."""
+    """The limits of save and load times, derived from the cluster."""
     return pytestconfig.stash[RUN].plan.limits
 
 
 @pytest.fixture(scope="session")
 def ckpt_target(pytestconfig: pytest.Config) -> Path:
-    """The run's own directory on the target. The test fails if the target has no directories (an object store)."""
+    """The run's own directory on the target. If the target is an object store, the test fails."""
     run = pytestconfig.stash[RUN]
     if "paths" not in run.target.capabilities:
         pytest.fail(f"{run.target.location} has no directories: it is {run.target.description}", pytrace=False)
@@ -40,8 +40,8 @@ def ckpt_target(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def bench(request: pytest.FixtureRequest) -> Measurements:
-    """The object that performs measurements: its method ``measurement`` returns the measurement of a subject.
+    """The measurements of the session. ``bench.measurement(subject)`` returns the measurement of a subject.
 
-    The first call launches the ranks for the subjects of all selected tests of the session.
+    The first call launches the ranks for the subjects of all selected tests.
     """
     return measurements(request.session)

@@ -1,9 +1,8 @@
-"""The hooks of plugins: commands, facts, requirements and code that a vendor can add. Each has a tested example.
+"""The hooks with which a vendor's plugin adds commands, facts, requirements or code. Each hook has a tested example.
 
 A plugin is a ``conftest.py`` in a directory given to pytest, a module given with ``-p``, or an installed package with
-an entry point ``pytest11``. The function of a hook names the arguments that it needs and can omit the others. It
-imports the records that it needs from `pytest_ckpt.vendors`. docs/examples/acme is a complete plugin;
-docs/writing_a_hook.md explains it.
+an entry point ``pytest11``. A hook's function declares only the arguments that it needs. It imports classes from
+`pytest_ckpt.vendors`. docs/examples/acme is a complete plugin; docs/writing_a_hook.md explains it.
 
 The report and the certificate list every plugin that implements one of these hooks, with its version.
 """
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_drop_caches(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that empties caches before loads, or None. Every host runs the command, without a shell.
+    """Return the command that drops caches before loads; None if this plugin has no such command.
 
-    The same as ``--ckpt-drop-caches``, which takes precedence. Called once, before the first write, if the option was
-    not given. None means that this plugin has no such command. If two plugins return a command, the run is refused. The
-    report names the origin as "hook of PLUGIN". Example::
+    Every host runs the command, without a shell. The option ``--ckpt-drop-caches`` has the same effect and takes
+    precedence. The hook is called once, before the first write, if the option was not given. If two plugins return a
+    command, the run ends with an error. The report states the origin of the command as "hook of PLUGIN". Example::
 
         def pytest_ckpt_drop_caches(config, settings):
             return "sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'"
@@ -35,10 +34,11 @@ def pytest_ckpt_drop_caches(config: pytest.Config, settings: Settings) -> str | 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that cuts the storage's power, or None. The command returns when the power is back.
+    """Return the command that cuts and restores the storage's power; None if this plugin has no such command.
 
-    The same as ``--ckpt-actions [power_cut] command``, which takes precedence. The command runs on this host without a
-    shell. Called once, like `pytest_ckpt_drop_caches`. Example, for a file system on a loop device::
+    The command runs on this host, without a shell, and ends when the power is back. The option
+    ``--ckpt-actions [power_cut] command`` has the same effect and takes precedence. The hook is called once, like
+    `pytest_ckpt_drop_caches`. Example, for a file system on a loop device::
 
         import shlex
         import sys
@@ -50,12 +50,12 @@ def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | No
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that makes a component of the storage fail, or None.
+    """Return the command that makes a component of the storage fail; None if this plugin has no such command.
 
-    The same as ``--ckpt-actions [failover] fault``, which takes precedence. The command runs on this host without a
-    shell, at random moments of separate saves and loads (requirement FAILOVER). It requires the hook
-    `pytest_ckpt_repair_command`, or ``--ckpt-actions [failover] repair``. Called once, like `pytest_ckpt_drop_caches`.
-    Example::
+    The command runs on this host, without a shell, at random moments of separate saves and loads (requirement
+    FAILOVER). The option ``--ckpt-actions [failover] fault`` has the same effect and takes precedence. A repair command
+    is required: by the hook `pytest_ckpt_repair_command` or by ``--ckpt-actions [failover] repair``. This hook is
+    called once, like `pytest_ckpt_drop_caches`. Example::
 
         def pytest_ckpt_fault_command(config, settings):
             return "ssh array-admin fail-drive 7"
@@ -64,11 +64,11 @@ def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that repairs the component that the fault command made fail, or None.
+    """Return the command that repairs the component that the fault command made fail; None if there is no such command.
 
-    The same as ``--ckpt-actions [failover] repair``, which takes precedence. The command runs after each fault, also if
-    the run ends early. The next save begins as soon as the command returns; the command need not wait for a rebuild.
-    Called once, like `pytest_ckpt_drop_caches`. Example::
+    The command runs after each fault, even if the run ends early. The next save begins when the command ends; the
+    command need not wait for a rebuild. The option ``--ckpt-actions [failover] repair`` has the same effect and takes
+    precedence. The hook is called once, like `pytest_ckpt_drop_caches`. Example::
 
         def pytest_ckpt_repair_command(config, settings):
             return "ssh array-admin replace-drive 7"
@@ -77,9 +77,10 @@ def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_launch_command(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that starts the ranks, or None. {processes} and {hosts} are filled in.
+    """Return the command that starts the ranks; None if this plugin has no such command.
 
-    The same as ``--ckpt-launcher``, which takes precedence. Called once, like `pytest_ckpt_drop_caches`. Example::
+    {processes} and {hosts} in the command are replaced by their values. The option ``--ckpt-launcher`` has the same
+    effect and takes precedence. The hook is called once, like `pytest_ckpt_drop_caches`. Example::
 
         import shlex
         import sys
@@ -92,10 +93,10 @@ def pytest_ckpt_launch_command(config: pytest.Config, settings: Settings) -> str
 
 
 def pytest_ckpt_environment_facts(config: pytest.Config, settings: Settings) -> Mapping[str, str]:  # type: ignore[empty-body]
-    """Return further facts about the environment of the run, as names and texts.
+    """Return additional facts about the environment of the run, as a dictionary of names and texts.
 
-    ``environment`` of the report contains them under the plugin's name. Called once, before the first write: an
-    exception ends the run. Values of names such as ``token`` are masked. Example::
+    The report contains them in ``environment``, under the plugin's name. Values of names such as ``token`` are masked.
+    The hook is called once, before the first write. An exception ends the run. Example::
 
         import platform
 
@@ -107,8 +108,8 @@ def pytest_ckpt_environment_facts(config: pytest.Config, settings: Settings) -> 
 def pytest_ckpt_before_measure(config: pytest.Config, subjects: Sequence[str]) -> None:
     """Run code before the launch of the ranks that measure ``subjects``.
 
-    Called in the process that starts the ranks, which may be a worker of pytest-xdist. An exception fails these
-    measurements, and no rank is started. The time counts as the stage "hooks", not as part of an operation. Example::
+    The hook is called in the process that starts the ranks, which may be a worker of pytest-xdist. If it raises an
+    exception, no rank is started and these measurements fail. Its time counts as the stage "hooks". Example::
 
         from pathlib import Path
 
@@ -120,13 +121,15 @@ def pytest_ckpt_before_measure(config: pytest.Config, subjects: Sequence[str]) -
 
 
 def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -> None:
-    """Run code after each measurement of a launch, when its ranks have ended. ``measurement`` is a copy.
+    """Run code for each measurement of a launch, after the ranks have ended. ``measurement`` is a copy.
 
-    The hook is also called for a failed measurement, with the reason in ``measurement.failure``. So the plugin can undo
-    its actions of `pytest_ckpt_before_measure`. An exception fails the measurement: a met requirement becomes "not
-    run", and a failed one stays failed. FAILOVER, UPGRADE, SNAPSHOT and RESHAPED have separate launches, and both hooks
-    are called again before and after these. Then ``measurement.patterns`` contains the findings, and an exception
-    affects only that requirement. Example::
+    The hook is also called for a failed measurement, so that the plugin can undo the actions of
+    `pytest_ckpt_before_measure`. ``measurement.failure`` contains the reason. If the hook raises an exception, the
+    measurement fails: met requirements become "not run", and failed requirements stay failed.
+
+    FAILOVER, UPGRADE, SNAPSHOT and RESHAPED have separate launches. `pytest_ckpt_before_measure` and this hook are
+    called for these launches as well. ``measurement.patterns`` then contains the results, and an exception affects only
+    that requirement. Example::
 
         import json
 
@@ -140,12 +143,13 @@ def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -
 def pytest_ckpt_requirements(  # type: ignore[empty-body]
     config: pytest.Config, settings: Settings
 ) -> Sequence[Callable[..., Decision]]:
-    """Return additional requirements; each is judged on every measured checkpoint.
+    """Return additional requirements. Each requirement is judged on every measured checkpoint.
 
-    A requirement is one decorated function. Its parameters name the facts that it needs (``measurement``, ``limits``,
-    ``saves``, ``loads``, a pattern such as ``storm``), its docstring is the text that the certificate prints, and its
-    body decides. It must be pure. Each requirement becomes a separate test with its id. If this test is deselected, the
-    requirement is "not run", and the run is incomplete. Called in every process of the run. Example::
+    A requirement is one decorated function without side effects. Its parameters name the facts that it needs
+    (``measurement``, ``limits``, ``saves``, ``loads``, a pattern such as ``storm``). Its docstring is printed in the
+    certificate, and its body returns the decision. Each requirement becomes a separate test with its id. If the test is
+    deselected, the requirement is "not run" and the run is incomplete. The hook is called in every process of the run.
+    Example::
 
         from pytest_ckpt.vendors import Decision, requirement
 
@@ -169,11 +173,11 @@ def pytest_ckpt_requirements(  # type: ignore[empty-body]
 
 
 def pytest_ckpt_engines(config: pytest.Config) -> Sequence[EngineSpec]:  # type: ignore[empty-body]
-    """Return additional engines; ``--ckpt-engine`` chooses one by its name.
+    """Return additional engines. The option ``--ckpt-engine`` chooses an engine by its name.
 
-    ``make`` names a function by "module:function". The ranks import that module, so it must be installed, or found
-    through PYTHONPATH. A package can also name an engine without a hook, by an entry point in the group
-    ``pytest_ckpt.engines``. Called once, by the controller, before the first write. Example::
+    ``make`` names a function as "module:function". The ranks import the module, so it must be installed or on
+    PYTHONPATH. Without this hook, a package can name an engine by an entry point in the group ``pytest_ckpt.engines``.
+    The hook is called once, by the controller, before the first write. Example::
 
         from pytest_ckpt.vendors import EngineSpec, MemoryRule
 
@@ -190,11 +194,11 @@ def pytest_ckpt_engines(config: pytest.Config) -> Sequence[EngineSpec]:  # type:
 
 
 def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type: ignore[empty-body]
-    """Return additional kinds of targets; --ckpt-target=scheme://… chooses one by its scheme.
+    """Return additional kinds of targets. The option --ckpt-target=scheme://… chooses a kind by its scheme.
 
-    Called once, when the run begins. A run on a target of a plugin is a rehearsal and cannot be certified. `pytest-ckpt
-    plan` and `doctor` call no hooks: for them, name a TargetSpec by an entry point of the group
-    ``pytest_ckpt.targets``. Example::
+    A run on a plugin's target is a rehearsal and cannot be certified. The commands `pytest-ckpt plan` and `pytest-ckpt
+    doctor` call no hooks. To use the target in them, name its TargetSpec by an entry point in the group
+    ``pytest_ckpt.targets``. The hook is called once, when the run begins. Example::
 
         from pytest_ckpt.vendors import TargetSpec
 
@@ -204,9 +208,10 @@ def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type:
 
 
 def pytest_ckpt_suites(config: pytest.Config, settings: Settings) -> Sequence[str | Path]:  # type: ignore[empty-body]
-    """Return directories or files of tests. If the command names no tests, they run in addition to pytest-ckpt's own.
+    """Return directories or files of additional tests.
 
-    Called in every process of the run. Example::
+    If the command names no tests, they run in addition to pytest-ckpt's own tests. The hook is called in every process
+    of the run. Example::
 
         from pathlib import Path
 
@@ -216,11 +221,10 @@ def pytest_ckpt_suites(config: pytest.Config, settings: Settings) -> Sequence[st
 
 
 def pytest_ckpt_report_sections(config: pytest.Config, document: dict[str, Any]) -> Sequence[Section]:  # type: ignore[empty-body]
-    """Return text and tables for the end of the certificate, where they appear under the plugin's name.
+    """Return sections with text and tables. They appear at the end of the certificate, under the plugin's name.
 
-    ``document`` is a copy of the report, in the form of report.json: changes of the copy do not change the report. All
-    content is text: HTML is escaped. If the hook raises, the certificate names the exception in place of the sections;
-    the verdicts stay. Example::
+    ``document`` is a copy of the report, in the form of report.json. HTML in the sections is escaped. If the hook
+    raises an exception, the certificate states the exception instead of the sections; verdicts do not change. Example::
 
         from pytest_ckpt.vendors import Section
 

@@ -1,4 +1,4 @@
-"""The tests of a run, one for each requirement and subject of the catalogue, and the measurements for these tests."""
+"""The tests of a run, one for each requirement and each of its subjects, and the measurements that the tests need."""
 
 from __future__ import annotations
 
@@ -40,12 +40,10 @@ _OBSERVATIONS = pytest.StashKey[Observations]()
 
 
 class SuiteFile(pytest.File):
-    """A file of ``suites/``. Its tests come from the catalogue of the run: no test module is imported or rewritten."""
+    """A test file of ``suites/``. Its tests are created from the run's catalogue, without an import of the file."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield a test for each pair of a requirement of this suite and one of its subjects, if the requirement is part
-        of the run.
-        """
+        """Yield the tests of this suite: one for each of its requirements in the run and each subject."""
         for requirement in self.config.stash[RUN].catalogue.values():
             if not requirement.plugin and _place_of(requirement)[0].stem == self.path.stem:
                 yield from _items_of(requirement, self)
@@ -54,14 +52,12 @@ class SuiteFile(pytest.File):
 class PluginFile(pytest.File):
     """A file in which a plugin defines requirements.
 
-    Each of these requirements becomes a test, even if the command names other files. If the command names only single
-    tests (``::``), they do not become tests.
+    The requirements become tests even if the command names other files. They do not become tests if the command names
+    only single tests (``::``).
     """
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield a test for each pair of a requirement in this file and one of its subjects, if the requirement is part
-        of the run.
-        """
+        """Yield the tests of this file: one for each of its requirements in the run and each subject."""
         for requirement in self.config.stash[RUN].catalogue.values():
             if requirement.plugin and _place_of(requirement)[0] == self.path:
                 yield from _items_of(requirement, self)
@@ -75,8 +71,9 @@ def items_of_plugins(session: pytest.Session) -> list[pytest.Item]:
 
 
 class RequirementItem(pytest.Item):
-    """The test of one requirement on one subject. Its name contains the id of the requirement, so that ``-k REPEAT``
-    selects it.
+    """The test of one requirement on one subject.
+
+    Its name contains the requirement's id, so ``-k REPEAT`` selects the tests of REPEAT.
     """
 
     def __init__(self, *, requirement: Requirement, subject: str, **of_pytest: Any) -> None:
@@ -84,10 +81,10 @@ class RequirementItem(pytest.Item):
         self.requirement, self.subject = requirement, subject
 
     def runtest(self) -> None:
-        """Measure a subject and judge the requirement on it.
+        """Measure the subject and judge the requirement on it.
 
-        The test fails if a required requirement is not met. It is skipped if the requirement could not be decided or
-        is waived. A failed advisory requirement is reported as such and does not fail the test.
+        The test fails if a required requirement is not met. It is skipped if the requirement is undecided or waived. A
+        failed advisory requirement does not fail the test; pytest shows it with the status "advisory".
         """
         run = self.config.stash[RUN]
         try:
@@ -166,8 +163,9 @@ def carry(item: pytest.Item, report: pytest.TestReport) -> None:
 
 
 def measurements(session: pytest.Session) -> Measurements:
-    """Return the session's object that performs measurements. It launches the ranks for the subjects of all selected
-    tests when the first measurement is requested.
+    """Return the measurements of the session.
+
+    The first requested measurement launches the ranks for the subjects of all selected tests.
     """
     stash = session.config.stash
     if _MEASUREMENTS not in stash:
@@ -180,7 +178,7 @@ def measurements(session: pytest.Session) -> Measurements:
 
 
 def _observations(session: pytest.Session) -> Observations:
-    """Return the session's object that performs checks of behaviour, each once, and returns their observations."""
+    """Return the session's results of behaviour checks; each check runs once."""
     stash = session.config.stash
     if _OBSERVATIONS not in stash:
         stash[_OBSERVATIONS] = Observations(stash[RUN], _observer(session))
@@ -188,7 +186,7 @@ def _observations(session: pytest.Session) -> Observations:
 
 
 def _observer(session: pytest.Session) -> Observer:
-    """Return the observer that shows the session's progress through all its measurements and checks."""
+    """Return the observer that prints the progress of all measurements and checks of the session."""
     stash = session.config.stash
     if _OBSERVER not in stash:
         run = stash[RUN]
@@ -201,9 +199,7 @@ def _observer(session: pytest.Session) -> Observer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Selection:
-    """The subjects that the selected tests of the session need, and the number of checks that these tests will
-    perform.
-    """
+    """The subjects that the selected tests need, and the number of checks that these tests will run."""
 
     subjects: frozenset[str]
     checks: int

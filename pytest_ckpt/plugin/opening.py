@@ -1,4 +1,4 @@
-"""Opens a run as pytest's controller, or joins the controller's run as a worker."""
+"""Opens a run in pytest's controller process, or joins the open run in a worker process of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ _PARTS = ("pytest-ckpt-fixtures", "pytest-ckpt-late", "pytest-ckpt-verdicts")
 
 
 def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
-    """Open a run, preview it, or join it as a worker of xdist. Raises UsageError.
+    """Open a run, preview it, or join it as a worker of pytest-xdist. Raises UsageError for invalid settings or
+    plugins.
 
-    ``given`` are the options of the command line, ``ini`` those of pytest's configuration files.
+    ``given`` are the options of the command line; ``ini`` are the options of pytest's configuration files.
     """
     if off := [name for name in _PARTS if config.pluginmanager.is_blocked(name)]:
         raise UsageError(
@@ -67,7 +68,7 @@ def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str
 
 
 def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
-    """Open a run as its controller. If pytest only lists tests, create only a preview of the run."""
+    """Open a run as the controller. If pytest only lists tests, create a preview of the run."""
     command = ["pytest", *config.invocation_params.args]
     refuse_inside_mpi(shlex.join(command))
     if getattr(config.option, "forked", False):
@@ -110,7 +111,7 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
 
 
 def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
-    """In a worker of xdist, return the context of the run that the controller opened."""
+    """In a worker of pytest-xdist, return the context of the run that the controller has opened."""
     packed = config.workerinput[PACKED]  # type: ignore[attr-defined]
     run = unpack(packed)
     extras: tuple[Requirement, ...] = ()
@@ -125,10 +126,9 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
 
 
 def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
-    """If the command names no tests, select the suites of pytest-ckpt and of plugins. Replace module names of suites in
-    the command by their paths.
+    """Select all suites if the command names no tests. Otherwise replace the suites' module names by their paths.
 
-    In a checkout of pytest-ckpt, the suites of the checkout are used.
+    Suites of plugins are included. In a checkout of pytest-ckpt, its own suites are used.
     """
     ours = resources.directory("suites")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
@@ -154,7 +154,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
-    """Until pytest ends, print the reason for a wait whenever nothing else was printed for some time."""
+    """Print the reason for a wait if nothing else was printed for some time. This ends with pytest."""
     lines = TerminalLines(config)
     if lines.is_shown:
         telling = contextlib.ExitStack()
@@ -163,8 +163,8 @@ def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
 
 
 class _LatePlugins:
-    """Refuses plugins that are registered after the run is open, because their hooks would no longer be
-    called in time.
+    """Refuses plugins that are registered after the run was opened: some of their hooks should already have been
+    called.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -172,12 +172,12 @@ class _LatePlugins:
         self._known = {id(plugin) for plugin in config.pluginmanager.get_plugins()}
 
     def pytest_sessionfinish(self) -> None:
-        """Send the `recorders` of this worker of pytest-xdist to the controller."""
+        """Send the `recorders` of this pytest-xdist worker to the controller."""
         if hasattr(self._config, "workeroutput"):
             self._config.workeroutput[RECORDERS] = list(recorders(self._config))
 
     def pytest_plugin_registered(self, plugin: object, plugin_name: str, manager: pytest.PytestPluginManager) -> None:
-        """Record a plugin that was registered too late."""
+        """If a plugin with hooks of pytest-ckpt is registered too late, record an error."""
         if id(plugin) not in self._known and plugin is not self and (late := vendor_hooks.own_hooks(manager, plugin)):
             name = vendor_hooks.plugin_name(self._config, plugin, plugin_name)
             self._config.stash[REFUSED].append(

@@ -1,4 +1,7 @@
-"""The functions that pytest calls (its hooks). If there is no target, they import only the table of options."""
+"""The hook functions of this plugin that pytest calls.
+
+Without a target they import only the table of options, so that other pytest runs stay fast.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Generator[None, object, object]:
-    """After every plugin has declared its options, refuse an unknown option with the prefix of pytest-ckpt."""
+    """Refuse unknown options with the prefix of pytest-ckpt, after every plugin has declared its options."""
     result = yield
     if any(word.startswith(_OURS) for word in args):
         _, unknown = parser.parse_known_and_unknown_args(args)
@@ -57,7 +60,7 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Gen
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Open a run if there is a target; otherwise this plugin is inactive. Runs last, after all plugins are loaded."""
+    """Open a run if there is a target; otherwise do nothing. Called last, after all plugins are loaded."""
     given = {o.ini_name: written(config.getoption(o.ini_name)) for o in _OWN}
     ini = {o.ini_name: config.getini(o.ini_name) or None for o in _OWN}
     if not (given["ckpt_target"] or ini["ckpt_target"] or given["ckpt_config"] or ini["ckpt_config"]):
@@ -88,7 +91,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Send the context of the run to a worker of xdist."""
+    """Send the context of the run to a worker of pytest-xdist."""
     if run := node.config.stash.get(RUN, None):
         from pytest_ckpt.plugin.opening import PACKED  # noqa: PLC0415
 
@@ -99,7 +102,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Create the tests of the suites from the catalogue, also if a user's ``python_files`` does not match the files."""
+    """Create the tests of a suite's file from the catalogue, even if the file does not match ``python_files``."""
     collectors = yield
     # For other files, the cost is one comparison of the name.
     if RUN not in parent.config.stash or not file_path.name.startswith("test_"):
@@ -113,8 +116,9 @@ def pytest_collect_file(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """In a worker of xdist, fail the collection of a suite if the command has no target. A worker cannot end the
-    run.
+    """In a worker of pytest-xdist, fail the collection of a suite if there is no target.
+
+    A worker cannot end the run.
     """
     if hasattr(metafunc.config, "workerinput") and _is_requirement(metafunc.definition):
         raise pytest.UsageError(_NO_TARGET)
@@ -122,8 +126,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by -k or --deselect
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the tests of plugins. Refuse tests of the suites if there is no target, and report the errors of the
-    collection.
+    """Add the tests of plugins and report errors of the collection. Refuse tests of the suites if there is no
+    target.
     """
     if RUN not in config.stash:
         if any(map(_is_requirement, items)):
@@ -144,8 +148,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def _is_requirement(item: pytest.Item) -> bool:
-    """Return whether pytest itself collected this item as a test function that defines a requirement. In a run, the
-    tests come from the catalogue instead.
+    """Return whether pytest itself has collected this item from a function that defines a requirement.
+
+    In a run, the catalogue creates the tests instead.
     """
     # If a function was decorated as a requirement, this module has already been imported.
     module = sys.modules.get("pytest_ckpt.judging.requirement")
@@ -153,7 +158,7 @@ def _is_requirement(item: pytest.Item) -> bool:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Return the lines of pytest's header: the plan of the run, its target, and notices."""
+    """Return the lines of pytest's header: the plan of the run, the target and notices."""
     run = config.stash.get(RUN, None)
     if run is None:
         return []
@@ -168,7 +173,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach the verdict to the report of a suite's test."""
+    """Attach the verdict of a requirement's test to its report."""
     report = yield
     if RUN in item.config.stash:
         from pytest_ckpt.plugin.items import carry  # noqa: PLC0415
@@ -178,7 +183,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
-    """Show a failed advisory requirement with its own status: neither passed nor failed."""
+    """Report a failed advisory requirement with the separate status "advisory"."""
     if not hasattr(report, "pytest_ckpt") or not report.passed:
         return None
     from pytest_ckpt.plugin.worker_results import carried_by  # noqa: PLC0415 - only where a run is judged

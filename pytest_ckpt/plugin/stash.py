@@ -1,4 +1,4 @@
-"""The keys of values that the modules of this package share through pytest's configuration."""
+"""Keys of the values that this package stores in pytest's configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output on pytest's terminal: lines between pytest's own, even during output capture, and the progress of a run."""
+"""Output on pytest's terminal, even while pytest captures output: single lines, and the progress of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TerminalLines:
-    """Writes to pytest's terminal. ``is_shown`` is False in processes without a terminal (workers of xdist)."""
+    """Writes to pytest's terminal. In a worker of pytest-xdist, which has no terminal, it writes nothing."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._capture = config.pluginmanager.getplugin("capturemanager")
@@ -30,7 +30,7 @@ class TerminalLines:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the output is visible to a user."""
+        """Whether this process has a terminal."""
         return self._reporter is not None
 
     @property
@@ -39,13 +39,13 @@ class TerminalLines:
         return self._reporter is not None and self._reporter.isatty
 
     def fresh_line(self) -> None:
-        """End the line that pytest has begun; a cleared line counts as new."""
+        """Start a new line if the current line contains text."""
         width = self._terminal.width_of_current_line if self._terminal else 0
         if width and width != self._blank_width:
             self.write("\n")
 
     def write(self, text: str) -> None:
-        """Write text, which contains its own line ends."""
+        """Write text with its own line ends."""
         if self._reporter is None or self._terminal is None:
             return
         with self._capture.global_and_fixture_disabled():
@@ -63,9 +63,9 @@ class TerminalLines:
 
 
 class TerminalObserver(Observer):
-    """Shows the progress of a run through pytest's terminal; silent without a terminal (workers of xdist).
+    """Prints the progress of a run on pytest's terminal. In a worker of pytest-xdist, it prints nothing.
 
-    ``steps`` and ``checks`` are the totals of the session.
+    ``steps`` and ``checks`` are the steps and the number of checks of the whole session.
     """
 
     def __init__(self, config: pytest.Config, steps: Sequence[Steps], checks: int) -> None:
@@ -77,7 +77,7 @@ class TerminalObserver(Observer):
             waits.before_telling(self._progress.make_way)
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
-        """Begin a launch."""
+        """Record the start of a launch that measures ``checkpoints``."""
         if self._progress:
             self._progress.begin(checkpoints)
 
@@ -97,7 +97,7 @@ class TerminalObserver(Observer):
             self._progress.tick()
 
     def end(self) -> None:
-        """Remove the live line."""
+        """Record the end of a launch and clear the live line."""
         if self._progress:
             self._progress.end()
 

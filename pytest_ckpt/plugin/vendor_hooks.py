@@ -1,7 +1,7 @@
-"""Calls the hooks of pytest-ckpt in plugins, one plugin at a time, so that each answer and error has its plugin's name.
+"""Calls the hooks of vendors' plugins, one plugin at a time, so that each result and error has the plugin's name.
 
-An error before the first write is a UsageError. An error around a launch fails the measurement. An error at the end
-removes only that plugin's sections from the report.
+Errors are handled by time. Before the first write, an error is a UsageError. Around a launch, it fails the measurement.
+At the end, it replaces that plugin's sections of the report.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TWINS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendorPlugin:
-    """A plugin that implements hooks. ``implements`` maps the name of each hook to pluggy's record of the function."""
+    """A plugin that implements hooks. ``implements`` maps each hook's name to pluggy's record of the implementation."""
 
     name: str
     version: str
@@ -55,12 +55,12 @@ class VendorPlugin:
 
     @property
     def label(self) -> str:
-        """Name and version, as errors show them."""
+        """The name and version, for error messages."""
         return f"{self.name} {self.version}".rstrip()
 
 
 def own_hooks(manager: pytest.PytestPluginManager, plugin: object) -> list[Any]:
-    """Return the plugin's hooks that have the prefix of pytest-ckpt, including unknown ones."""
+    """Return all hooks of a plugin with the prefix of pytest-ckpt, including unknown hooks."""
     return [h for h in manager.get_hookcallers(plugin) or () if h.name.startswith(PREFIX)]
 
 
@@ -73,7 +73,7 @@ def plugin_name(config: pytest.Config, plugin: object, registered: str) -> str:
 
 
 def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPlugin:
-    """Return a record with the plugin's name and version. It contains no hooks; `Plugins.of` adds them."""
+    """Return a record of the plugin's name and version. `Plugins.of` adds the hooks."""
     distributions = config.pluginmanager.list_plugin_distinfo()
     versions = [str(d.version) for known, d in distributions if known is plugin]
     version = versions[0] if versions else str(getattr(plugin, "__version__", ""))
@@ -81,7 +81,7 @@ def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPl
 
 
 def with_unique_names(plugins: Iterable[VendorPlugin]) -> tuple[VendorPlugin, ...]:
-    """Return the plugins with unique names: a number is added to each repetition of a name."""
+    """Return the plugins with unique names. A repeated name gets a number."""
     named: dict[str, VendorPlugin] = {}
     for plugin in plugins:
         name, number = plugin.name, 1
@@ -101,7 +101,7 @@ _MEND = "Fix the plugin, or run without it."
 
 
 class Plugins(LaunchHooks):
-    """The plugins that implement hooks of pytest-ckpt, in the order in which pytest calls them."""
+    """The loaded plugins that implement hooks of pytest-ckpt, in pytest's order of calls."""
 
     def __init__(self, config: pytest.Config, found: Sequence[VendorPlugin]) -> None:
         self._config = config
@@ -109,7 +109,7 @@ class Plugins(LaunchHooks):
 
     @classmethod
     def of(cls, config: pytest.Config) -> Plugins:
-        """Return the currently loaded plugins. Raises UsageError if one implements an unknown hook."""
+        """Return the loaded plugins. Raises UsageError if a plugin implements an unknown hook or wraps a hook."""
         manager = config.pluginmanager
         plugins: dict[int, VendorPlugin] = {}
         for name in HOOKS:
@@ -133,14 +133,14 @@ class Plugins(LaunchHooks):
         return cls(config, with_unique_names(plugins.values()))
 
     def records(self) -> list[PluginFacts]:
-        """Return name, version and hooks of every plugin."""
+        """Return the name, version and hooks of every plugin."""
         return [
             PluginFacts(name=p.name, version=p.version, hooks=tuple(h for h in HOOKS if h in p.implements))
             for p in self._found
         ]
 
     def facts(self, settings: Settings) -> list[PluginFacts]:
-        """Return the record of every plugin with its facts about the environment. Raises UsageError."""
+        """Return the record of every plugin with its facts about the environment. Raises UsageError if a hook fails."""
         records = {record.name: record for record in self.records()}
         for plugin, answer in self._ask("pytest_ckpt_environment_facts", settings=settings):
             with _checks(plugin, "pytest_ckpt_environment_facts"):
@@ -150,10 +150,10 @@ class Plugins(LaunchHooks):
         return list(records.values())
 
     def settings(self, settings: Settings) -> dict[str, tuple[str, str]]:
-        """Return the settings that plugins choose: a dictionary of (source, text) by the option's name in ini files.
-        Raises UsageError.
+        """Return the settings that plugins choose: {option's name in ini files: (source, text)}.
 
-        Plugins choose only options that have their default in ``settings``.
+        Plugins are only asked for options that still have their default in ``settings``. Raises UsageError if an answer
+        is invalid or two plugins answer.
         """
         decided = {}
         for hook, ini_name in TWINS.items():
@@ -180,7 +180,7 @@ class Plugins(LaunchHooks):
         return decided
 
     def requirements(self, settings: Settings) -> tuple[Requirement, ...]:
-        """Return the requirements of all plugins. Raises UsageError."""
+        """Return the requirements of all plugins. Raises UsageError if an answer is invalid or an id is used twice."""
         hook = "pytest_ckpt_requirements"
         rows: dict[str, Requirement] = {}
         for plugin, answer in self._ask(hook, settings=settings):
@@ -198,7 +198,7 @@ class Plugins(LaunchHooks):
         return tuple(rows.values())
 
     def engines(self) -> list[EngineSpec]:
-        """Return the engines of all plugins, each with its owner. Raises UsageError."""
+        """Return the engines of all plugins, each with its owner. Raises UsageError if an answer is invalid."""
         hook = "pytest_ckpt_engines"
         specs = []
         for plugin, answer in self._ask(hook):
@@ -209,7 +209,7 @@ class Plugins(LaunchHooks):
         return specs
 
     def targets(self) -> dict[str, TargetSpec]:
-        """Return the kinds of targets that plugins add, by scheme. Raises UsageError."""
+        """Return the kinds of targets of all plugins: {scheme: kind}. Raises UsageError if an answer is invalid."""
         hook = "pytest_ckpt_targets"
         known: dict[str, TargetSpec] = {}
         for plugin, answer in self._ask(hook):
@@ -220,7 +220,7 @@ class Plugins(LaunchHooks):
         return known
 
     def suites(self, settings: Settings) -> list[str]:
-        """Return the directories and files of tests that plugins add. Raises UsageError."""
+        """Return the test directories and files of all plugins. Raises UsageError if one does not exist."""
         hook = "pytest_ckpt_suites"
         places = []
         for plugin, answer in self._ask(hook, settings=settings):
@@ -237,13 +237,14 @@ class Plugins(LaunchHooks):
         return any(_BEFORE in p.implements or _AFTER in p.implements for p in self._found)
 
     def before(self, subjects: tuple[str, ...]) -> None:
-        """Call `pytest_ckpt_before_measure` of every plugin, until one fails. Raises HookFailed."""
+        """Call `pytest_ckpt_before_measure` of every plugin. Raises HookFailed at the first failure."""
         for _ in self._call(_BEFORE, subjects=subjects):
             pass
 
     def after(self, measurement: Measurement) -> None:
-        """Call `pytest_ckpt_after_measure` of every plugin, even if one fails; each gets a copy of the measurement.
-        Raises HookFailed with the first failure.
+        """Call `pytest_ckpt_after_measure` of every plugin with a copy of the measurement, even if a plugin fails.
+
+        Raises HookFailed after the last plugin, with the first failure.
         """
         broke: list[HookFailed] = []
         for plugin in self._found:
@@ -257,9 +258,9 @@ class Plugins(LaunchHooks):
             raise HookFailed(str(broke[0]), "\n".join(error.trace for error in broke))
 
     def sections(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the plugins' sections of the report; each plugin gets a copy of the document.
+        """Return the plugins' sections of the report. Each plugin gets a copy of the document.
 
-        If a plugin fails, a section with the error takes the place of its sections.
+        If a plugin fails, its sections are replaced by one section with the error.
         """
         sections = []
         for plugin in self._found:
@@ -277,10 +278,10 @@ class Plugins(LaunchHooks):
     def differs(
         self, recorded: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]
     ) -> str:
-        """Compare the plugins of this worker with the controller's. Return a sentence if they differ; otherwise empty.
+        """Return a sentence if this worker has other plugins or requirements than the controller; otherwise empty.
 
-        ``recorded`` and ``rows`` are the controller's plugins and requirements, ``extras`` the requirements of this
-        worker.
+        ``recorded`` and ``rows`` are the controller's plugins and requirements; ``extras`` are this worker's
+        requirements.
         """
         if odd := sorted(_everywhere(recorded) ^ _everywhere(self.records())):
             names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
@@ -300,8 +301,9 @@ class Plugins(LaunchHooks):
             raise UsageError(str(error), _MEND) from None
 
     def _call(self, hook: str, *, only: VendorPlugin | None = None, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
-        """Yield (plugin, answer) for each plugin that implements a hook, or for one plugin (``only``). Raises
-        HookFailed if one fails.
+        """Yield (plugin, answer) for each plugin that implements a hook. Raises HookFailed if a plugin fails.
+
+        If ``only`` is given, call only this plugin.
         """
         for plugin in self._found if only is None else (only,):
             implementation = plugin.implements.get(hook)
@@ -318,18 +320,14 @@ class Plugins(LaunchHooks):
 
 
 def _everywhere(records: Iterable[PluginFacts]) -> set[tuple[str, str, tuple[str, ...]]]:
-    """Return (name, version, hooks) of the plugins that every process of a run must have, with the hooks that workers
-    call too.
-    """
+    """Return (name, version, hooks) of the plugins that workers need as well. ``hooks`` are those that workers call."""
     plugins = ((p.name, p.version, tuple(h for h in p.hooks if h in _EVERYWHERE)) for p in records)
     return {plugin for plugin in plugins if plugin[2]}
 
 
 @contextlib.contextmanager
 def _checks(plugin: VendorPlugin, hook: str) -> Iterator[None]:
-    """In the ``with`` block, convert a ValueError about a plugin's answer into a UsageError that names the plugin and
-    the hook.
-    """
+    """In the ``with`` block, convert a ValueError into a UsageError that names the plugin and the hook."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,6 @@
-"""Collects verdicts from the reports of tests, also over xdist, and writes the report once, on the controller."""
+"""Collects the verdicts from pytest's test reports, including those of pytest-xdist workers, and writes the run's
+report.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,9 @@ _OF_A_CHECKOUT = "139bf1546465688fd4433319991c490561da5d5c40195c8e2d5b6ac7543665
 
 
 def recorders(config: pytest.Config) -> tuple[str, ...]:
-    """Return the conftests, plugins and variables of this process that belong neither to pytest nor to pytest-ckpt.
+    """Return the conftests, plugins and environment variables that could change the recorded results.
 
-    Such code runs in the process that records the results, so it could change them.
+    These are all that are loaded in this process and belong neither to pytest nor to pytest-ckpt.
     """
     return tuple(dict.fromkeys((*_plugins(config), *_variables())))
 
@@ -71,9 +73,7 @@ def _plugins(config: pytest.Config) -> Iterator[str]:
 
 
 def _is_of_a_checkout(conftest: Path) -> bool:
-    """Whether a conftest belongs to pytest-ckpt: it is next to this package, or has the content of the conftest in a
-    checkout.
-    """
+    """Whether a conftest belongs to pytest-ckpt: by its directory, or by the digest of its content."""
     if conftest.parent in _OWN_DIRECTORIES:
         return True
     try:
@@ -89,12 +89,12 @@ def _variables() -> Iterator[str]:
 
 
 class VerdictCollector:
-    """Collects the verdicts of a run. Only the controller registers it."""
+    """Collects the verdicts of a run. Registered only in pytest's controller."""
 
     def __init__(
         self, config: pytest.Config, run: OpenRun, plugins: Plugins, reporter: MetricsReporter | None = None
     ) -> None:
-        """``reporter`` reports live metrics; None if the run has none."""
+        """``reporter`` reports live metrics; None if live metrics are off."""
         self._config = config
         self._reporter = reporter
         self._run = run
@@ -108,12 +108,12 @@ class VerdictCollector:
         self._of_workers: list[str] = []
 
     def pytest_sessionstart(self) -> None:
-        """Suppress the table of pytest-benchmark, and collect the errors of its comparisons."""
+        """Suppress the table of pytest-benchmark and collect its failed comparisons."""
         quieten_benchmark(self._config)
         self._comparison = defer_comparison_errors(self._config)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Record the verdict of a test from its report, and pass the measured seconds to pytest-benchmark."""
+        """Record the verdict in a test's report, and pass the measured seconds to pytest-benchmark."""
         carried = carried_by(report)
         if carried and carried.crash:
             self._note(carried.crash)
@@ -127,22 +127,22 @@ class VerdictCollector:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Add the `recorders` of a worker of pytest-xdist, which may load conftests that the controller does
-        not load.
+        """Add the `recorders` of a pytest-xdist worker. A worker may load conftests that the controller does not
+        load.
         """
         self._of_workers += getattr(node, "workeroutput", {}).get(RECORDERS, ())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Ignore Ctrl-C and SIGTERM after the first interrupt, so that pytest can end.
+        """After the first Ctrl-C or SIGTERM, ignore further ones until pytest ends.
 
-        During the clean-up of the target, a further signal ends only the clean-up.
+        During the clean-up of the target, a further signal ends the clean-up only.
         """
         end_undisturbed()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the report from the available results, and set the exit code of the run."""
+        """Write the report from all recorded verdicts, and set the exit code of the run."""
         end_undisturbed()
         self._session = session
         undecided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -154,7 +154,7 @@ class VerdictCollector:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Print the verdict last, also when another plugin ends the summary with an error."""
+        """Print the verdict as the last part of pytest's summary, even if another plugin raises an error there."""
         try:
             return (yield)
         finally:
@@ -173,17 +173,19 @@ class VerdictCollector:
                 terminalreporter.write_line(sentence, red=True)
 
     def _fail(self) -> None:
-        """Set the exit code for a failure other than a verdict, unless the present exit code is worse."""
+        """Set the exit code "failed", unless the present exit code is worse. Used for failures that are not
+        verdicts.
+        """
         if self._session and self._session.exitstatus in (EXIT_MET, EXIT_INCOMPLETE):
             self._session.exitstatus = EXIT_FAILED
 
     def pytest_unconfigure(self) -> None:
-        """If pytest ends before the end of its session, close the run, so that the target is cleaned."""
+        """Close the run if pytest ends before the session ends, so that the target is cleaned."""
         if not self._is_closed:
             self._close(int(pytest.ExitCode.INTERNAL_ERROR), final=True)
 
     def _close(self, exit_code: int, *, final: bool) -> ClosedRun | None:
-        """Close the run and return the result. Return None if this failed; the run directory can still be judged."""
+        """Close the run and return the result; None if this fails. The run directory can still be judged then."""
         closed: ClosedRun | None = None
         try:
             closed = close_run(
@@ -203,6 +205,6 @@ class VerdictCollector:
         return closed
 
     def _note(self, crash: str) -> None:
-        """Record the sentence on a crash, so that it is printed once."""
+        """Record the sentence on a crash. A repeated sentence is recorded once."""
         if crash not in self._crashes:
             self._crashes.append(crash)

@@ -1,4 +1,4 @@
-"""The data that a test report carries to the controller, also over xdist: a verdict and the judged seconds."""
+"""The result of a test that its pytest report carries to the controller: the verdict, and the judged seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTRIBUTE = "pytest_ckpt"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubjectTimes:
-    """The seconds of each save or of each load of a subject, and the bytes of one operation."""
+    """The seconds of each save, or of each load, of a subject. ``bytes`` is the size of one operation."""
 
     subject: str
     kind: OperationKind
@@ -29,9 +29,9 @@ class SubjectTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TestResult:
-    """The decision of one test. ``timed`` is None if no times were judged.
+    """The result of one test. ``timed`` is None if no times were judged.
 
-    ``crash`` is the sentence on an internal error; there is no verdict then.
+    After an internal error, ``crash`` is a sentence on it, and ``verdict`` is None.
     """
 
     verdict: Verdict | None = None
@@ -40,11 +40,11 @@ class TestResult:
 
 
 def hang(carried: TestResult, report: pytest.TestReport) -> None:
-    """Attach a test's decision to its report."""
+    """Attach a test's result to its pytest report."""
     setattr(report, _ATTRIBUTE, json.dumps(to_plain(carried)))
 
 
 def carried_by(report: pytest.TestReport) -> TestResult | None:
-    """Return the decision in a pytest report; None for the report of another test or phase."""
+    """Return the result in a pytest report; None if the report has none."""
     text = getattr(report, _ATTRIBUTE, None)
     return from_plain(TestResult, json.loads(text)) if text and report.when == "call" else None

@@ -1,1 +1,3 @@
-"""Results of DLIO and mlpstorage: read from their files and judged by the limits of a pytest-ckpt run."""
+"""Published results of MLPerf Storage's tools (DLIO, mlpstorage): reads their files, and judges them by a cluster's
+limits.
+"""

@@ -1,4 +1,4 @@
-"""Finds the runs below a result directory, and reads the files of each run as far as they are credible."""
+"""Finds the runs below a directory of results, and reads the files of each run. Implausible files are left out."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLocation:
-    """The location of a run: its directory, and the submitter and system that the directory tree names.
+    """The location of a run in a directory tree.
 
-    ``division`` is ``closed`` or ``open``; empty if the path names no division. ``description`` is the file that
-    describes the system; None outside a tree of published results.
+    ``submitter``, ``system`` and ``division`` (``closed`` or ``open``) come from the path; each is empty if the path
+    does not name it. ``description`` is the file that describes the system; None outside a published tree.
     """
 
     directory: Path
@@ -62,7 +62,7 @@ class RunLocation:
 
     @property
     def is_published_tree(self) -> bool:
-        """Whether the directories have the structure of published results."""
+        """Whether the path has the structure of published results."""
         return bool(self.system)
 
 
@@ -70,8 +70,8 @@ class RunLocation:
 class RunFiles:
     """The readable content of one run directory.
 
-    ``is_training``: the run belongs to the training benchmark. ``is_sizing``: the invocation did not measure, such as
-    ``datasize``.
+    ``is_training``: the run belongs to the training benchmark. ``is_sizing``: the command, such as ``datasize``,
+    measures nothing.
     """
 
     place: RunLocation
@@ -85,10 +85,10 @@ class RunFiles:
 
 
 def find_runs(directory: Path, overlooked: Callable[[Message], None] = lambda _message: None) -> list[Path]:
-    """Return the run directories at and below ``directory``, in the order of their names.
+    """Return the run directories at and below ``directory``, sorted by name.
 
-    ``overlooked`` is called with a message for each directory that cannot be read, and for each link to a directory.
-    Links are not followed.
+    Links to directories are not followed. ``overlooked`` is called with a message for each link to a directory and each
+    unreadable directory.
     """
     found = []
 
@@ -121,9 +121,9 @@ def _is_link(path: Path) -> bool:
 
 
 def location_of(directory: Path) -> RunLocation:
-    """Return the location of a run from the path ``SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME``.
+    """Return the location of a run from a path such as ``SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME``.
 
-    Submitter and system are empty for a directory outside such a tree.
+    For another path, submitter and system are empty.
     """
     parts = directory.absolute().parts
     for kind in ("checkpointing", "training"):
@@ -142,9 +142,9 @@ def location_of(directory: Path) -> RunLocation:
 
 
 def read_run(directory: Path, on_file: Callable[[], None] = lambda: None) -> RunFiles:
-    """Return the content of one run directory; ``on_file`` is called for the file of each rank.
+    """Return the content of one run directory. ``on_file`` is called before each rank's file is read.
 
-    Raises OSError if the directory is gone.
+    Raises OSError if the directory no longer exists.
     """
     messages: list[Message] = []
     names = sorted(entry.name for entry in os.scandir(directory) if not entry.is_dir())
@@ -198,7 +198,7 @@ def read_run(directory: Path, on_file: Callable[[], None] = lambda: None) -> Run
 
 
 def read_json(path: Path) -> tuple[Any, str]:
-    """Return (content, "") of a JSON file, or (None, the reason why the file cannot be used)."""
+    """Return (content, "") of a JSON file, or (None, reason) if the file cannot be used."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -219,7 +219,7 @@ def read_json(path: Path) -> tuple[Any, str]:
 
 
 def _facts(directory: Path, names: list[str], messages: list[Message]) -> tuple[Facts, Any]:
-    """Return the facts in the files of a run, and mlpstorage's metadata (None without metadata)."""
+    """Return the facts in a run's files, and mlpstorage's metadata (None without metadata)."""
 
     def content(name: str) -> Any:
         found, fault = read_json(directory / name)
@@ -242,9 +242,7 @@ def _description(place: RunLocation, messages: list[Message]) -> SystemDescripti
 
 
 def _counters(directory: Path, names: list[str], metadata: Any, messages: list[Message]) -> Counters:
-    """Return the kernel counters of the hosts. An unreadable time series causes a message and does not reject
-    the run.
-    """
+    """Return the kernel counters of the hosts. If the time series is unreadable, add a message."""
     series = None
     for name in filter(_SERIES.fullmatch, names):
         series, fault = read_json(directory / name)

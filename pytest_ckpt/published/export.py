@@ -1,9 +1,10 @@
-"""Writes a pytest-ckpt run in the format of DLIO's results: the files of one measurement. Pure.
+"""Writes one measurement of a pytest-ckpt run in the file format of DLIO's results. Pure (no input or output).
 
-Only measured values are written. Each rank has its own duration; rank 0 has the duration of the whole operation,
-because it commits a save for all ranks. An operation ends when rank 0 reported its end, counted from the start of the
-launch. The start of the launch is set to the start of the run. So intervals between operations of one launch are
-measured values, and the date is the date of the run.
+All durations are measured. Rank 0 has the duration of the whole operation, because rank 0 commits a save for all ranks.
+Other ranks have their own durations.
+
+An operation ends at the time at which rank 0 reported its end, in seconds from the start of the launch. The files place
+the start of the launch at the start of the run. So intervals within a launch are measured, and dates are the run's.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MICROSECOND = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A host of ranks with facts recorded by the run; unknown values are 0 or empty."""
+    """A host of ranks, as recorded by the run. Unknown values are 0 or empty."""
 
     name: str
     memory_bytes: int
@@ -41,10 +42,10 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportedMeasurement:
-    """One measurement, and further values that the exported files contain.
+    """One measurement, with the other values that the exported files contain.
 
-    ``ends`` are the seconds from the start of the launch to the end of each operation, as rank 0 reported them. If they
-    are empty, each operation is assumed to begin at the end of the previous one.
+    ``ends`` are the ends of the operations as rank 0 reported them, in seconds from the start of the launch. If
+    ``ends`` is empty, each operation is assumed to begin when the previous one ends.
     """
 
     measurement: Measurement
@@ -57,12 +58,12 @@ class ExportedMeasurement:
 
     @property
     def model(self) -> Model:
-        """The saved model, one of the models of the workload."""
+        """The saved model."""
         return MODELS[self.measurement.model]
 
     @property
     def begins(self) -> tuple[float, ...]:
-        """The start of each operation, in seconds from the start of the run; operations do not overlap."""
+        """The start of each operation in seconds from the start of the run. Operations do not overlap."""
         found, free = [], 0.0
         ends = self.ends or (0.0,) * len(self.measurement.operations)
         for operation, end in zip(self.measurement.operations, ends, strict=True):
@@ -73,7 +74,7 @@ class ExportedMeasurement:
 
 
 def unavailable_reason(measurement: Measurement) -> str:
-    """Return why a measurement does not fit the format; empty if it does."""
+    """Return why a measurement cannot be written in this format; empty if it can."""
     if measurement.model not in MODELS:
         return f"{measurement.model} is not a model of the format."
     if measurement.scale != 1.0:
@@ -90,7 +91,7 @@ def unavailable_reason(measurement: Measurement) -> str:
 
 
 def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]:
-    """Return {file name: content} of the statistics file of each rank."""
+    """Return {file name: content} of the ranks' statistics files."""
     measurement = exported.measurement
     begins = exported.begins
     finished = begins[-1] + measurement.operations[-1].seconds
@@ -111,7 +112,7 @@ def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]
 
 
 def summary(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return the content of summary.json. Its means are over whole operations, which are the durations of rank 0."""
+    """Return the content of summary.json. Its means are over the durations of whole operations, which are rank 0's."""
     measurement = exported.measurement
     metric: dict[str, Any] = {"checkpoint_size_GB": measurement.bytes / _GIB}
     for kind in ("save", "load"):
@@ -137,7 +138,7 @@ def summary(exported: ExportedMeasurement) -> dict[str, Any]:
 
 
 def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return a replacement for mlpstorage's metadata, marked as an export of a pytest-ckpt run."""
+    """Return the content of mlpstorage's metadata file, marked as an export of a pytest-ckpt run."""
     machines = []
     for host in exported.hosts:
         machine: dict[str, Any] = {"hostname": host.name}
@@ -165,9 +166,9 @@ def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
 
 
 def workload(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return the configuration: model, directory, operations, and whether every file was synced.
+    """Return DLIO's configuration: model, directory, operations, and whether every file was synced.
 
-    The pause between checkpoints is left out, because runs of pytest-ckpt do not pause.
+    The pause between checkpoints is omitted, because a pytest-ckpt run has none.
     """
     model, measurement = exported.model, exported.measurement
     durability = measurement.durability
@@ -207,9 +208,9 @@ def workload(exported: ExportedMeasurement) -> dict[str, Any]:
 
 
 def side_file(document: Mapping[str, Any], omitted: Sequence[str]) -> dict[str, Any]:
-    """Return the content of an additional file for values that the format cannot contain.
+    """Return the content of an additional file with the values that DLIO's format cannot contain, such as the verdicts.
 
-    These are the verdicts of the run with their subjects, and ``omitted``, the measurements that are not exported.
+    ``omitted`` are the measurements that were not exported.
     """
     return {
         "schema": "pytest-ckpt/mlperf-export/1",

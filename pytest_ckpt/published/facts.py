@@ -1,7 +1,7 @@
-"""The facts that the files of a result state about a run: model, processes, hosts, published values, location. Pure.
+"""The facts that a published result's files state about a run, such as model, processes and hosts. Pure (no I/O).
 
-Sources, best first: mlpstorage's metadata, DLIO's composed configuration (``dlio_config/config.yaml``), its overrides,
-the summary. All are optional, because published directories are often incomplete.
+The sources, in order of precedence: mlpstorage's metadata, DLIO's composed configuration (``dlio_config/config.yaml``),
+its overrides, the summary. Each source may be missing, because published directories are often incomplete.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ _MAXIMUM_PROCESSES, _MAXIMUM_CHECKPOINTS = 16_384, 4_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DisclosedSettings:
-    """One invocation as mlpstorage's metadata and the summary describe it; missing facts are None or empty.
+    """One invocation of mlpstorage, from its metadata and the summary. Missing facts are None or empty.
 
-    ``changed_parameters`` are the names of overridden parameters, None if overrides are not recorded. ``slots`` are the
-    processes of each host. ``started`` is the time of the command, ``ended`` the time of its summary; both without a
-    zone. ``exported_by`` is the version of pytest-ckpt that exported the run; empty for results of DLIO. ``command`` is
-    ``run``, or a command that does not measure (``datasize``, ``datagen``).
+    ``command`` is ``run``, or a command that does not measure (``datasize``, ``datagen``). ``changed_parameters`` are
+    the names of overridden parameters; None if overrides are not recorded. ``slots`` is the number of processes of each
+    host.
+
+    ``started`` is the time of the command and ``ended`` the time of its summary, as written. ``exported_by`` is the
+    version of pytest-ckpt that exported the run; empty for results of DLIO.
     """
 
     has_metadata: bool = False
@@ -54,9 +56,9 @@ class DisclosedSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Separation:
-    """mlpstorage's probe in ``fs_separation.json``: whether checkpoints and results are on one file system.
+    """mlpstorage's test whether checkpoints and results are on one file system, from ``fs_separation.json``.
 
-    mlpstorage tries to link a file from one directory to the other. ``same`` is None if the file has no answer.
+    ``same`` is the result of the test; None if the file does not contain it.
     """
 
     same: bool | None
@@ -65,7 +67,7 @@ class Separation:
 
 
 def separation_of(content: Any) -> Separation | None:
-    """Return the probe in the content of ``fs_separation.json``; None if there is no file."""
+    """Return the test in the content of ``fs_separation.json``; None without content."""
     if content is None:
         return None
     fields = table(content)
@@ -79,7 +81,7 @@ def separation_of(content: Any) -> Separation | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemDescription:
-    """What a system's description (``systems/SYSTEM.yaml``) states on its use by several hosts; None: not stated.
+    """The statements of a system's description (``systems/SYSTEM.yaml``) on its use by several hosts. None: not stated.
 
     ``remap_seconds`` is the time from the end of a save until another host can read the complete checkpoint.
     """
@@ -91,9 +93,9 @@ class SystemDescription:
 
 
 def system_of(content: Any) -> SystemDescription | None:
-    """Return the statements in a system's description; None if there is no file.
+    """Return the statements in the content of a system's description; None without content.
 
-    Two layouts are read: the layout of the round v3.0, and the layout in the text of the rules.
+    Two layouts are supported: the layout of round v3.0, and the layout in the text of the rules.
     """
     if content is None:
         return None
@@ -116,7 +118,7 @@ def system_of(content: Any) -> SystemDescription | None:
 
 
 def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> DisclosedSettings:
-    """Return the settings of one invocation, from the metadata and the summary; either may be empty."""
+    """Return the settings of one invocation from its metadata and summary. Either may be empty."""
     args = metadata.get("args")
     fields = {**(args if isinstance(args, dict) else {}), **metadata}
     changed = metadata.get("override_parameters")
@@ -135,7 +137,7 @@ def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Dis
 
 
 def _slots(hosts: Any) -> tuple[int, ...]:
-    """Return the number of processes of each host from texts ``name:slots``; empty unless every host has slots."""
+    """Return the number of processes of each host from texts ``name:slots``; empty if a host has no number."""
     words = [_text(host) for host in hosts] if isinstance(hosts, list) else []
     counts = [word.rpartition(":")[2] for word in words[:_MAXIMUM_SLOTS]]
     if not words or not all(":" in word for word in words) or not all(_is_count(c) for c in counts):
@@ -149,9 +151,9 @@ def _is_count(word: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """The published values of the saves or of the loads: means over the times of rank 0.
+    """The published values of the saves or of the loads, which are means over rank 0's times.
 
-    Rates are in GiB/s, even if the name of a value in the file states another unit.
+    The rate is in GiB/s, even if its name in the file contains "GB".
     """
 
     seconds: float | None
@@ -160,12 +162,12 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """The facts about a run in all files except the times of ranks. A missing fact is None or empty.
+    """The facts about a run from all files except the ranks' statistics. Missing facts are None or empty.
 
-    ``planned`` is the requested number of saves and loads. ``pause_varies``: each pause between operations had a random
-    length. ``rank_sync``: every rank waited for the slowest before it stopped its clock. ``cached_bytes`` is the size
-    of the page caches of all hosts when the run began. ``contradictions`` are sentences about contradictions between
-    files.
+    ``planned`` is the requested number of saves and loads. ``seconds_between`` is the pause between operations;
+    ``pause_varies``: each pause was random. ``rank_sync``: every rank waited for the slowest rank before it stopped its
+    clock. ``cached_bytes`` is the total page cache of all hosts at the start of the run. ``contradictions`` are
+    sentences on files that contradict each other.
     """
 
     model: str = ""
@@ -192,8 +194,9 @@ class Facts:
 
 
 def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
-    """Return the facts of all files of a run, combined. Each argument is a parsed content, None if
-    the file is missing.
+    """Return the facts of all files of a run, combined.
+
+    Each argument is the parsed content of a file; None if the file is missing.
     """
     meta, about = table(metadata), table(summary)
     workload = table(table(config).get("workload"))
@@ -255,16 +258,16 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
 
 
 def model_by_name(name: str) -> Model | None:
-    """Return the Llama 3 model of the workload whose size ends a name; None if there is none.
+    """Return the Llama 3 model whose size is at the end of ``name``; None if there is none.
 
-    The spelling may vary: ``llama3-405b``, ``llama_405b`` and ``llama3_405b`` name the same model.
+    ``llama3-405b``, ``llama_405b`` and ``llama3_405b`` name the same model.
     """
     size = name.lower().replace("_", "-").rsplit("-", 1)[-1]
     return MODELS.get(f"llama3-{size}") if name.lower().startswith("llama") else None
 
 
 def model_by_architecture(architecture: Mapping[str, Any]) -> Model | None:
-    """Return the model of the workload with exactly this architecture; None if there is none."""
+    """Return the model with exactly this architecture; None if there is none."""
     shape, cut = table(architecture.get("transformer")), table(architecture.get("parallelism"))
     asked = (
         architecture.get("num_layers"),
@@ -303,7 +306,7 @@ def _published(metric: Mapping[str, Any], kind: str) -> Published | None:
 
 
 def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
-    """Return the requested number of operations of each kind; DLIO writes 0 or -1 for zero operations."""
+    """Return the requested number of saves and loads. DLIO may write -1 for none."""
     found: dict[OperationKind, int] = {}
     if (writes := _whole(checkpoint.get("num_checkpoints_write"))) is not None and writes <= _MAXIMUM_CHECKPOINTS:
         found["save"] = max(0, writes)
@@ -332,9 +335,9 @@ def _as_number(text: str) -> Any:
 
 
 def _between(value: Any) -> float | None:
-    """Return the configured pause between operations in seconds; None if the value is not a number.
+    """Return the configured pause between operations in seconds; None if it is not a number.
 
-    DLIO uses the absolute value of a negative pause, and the mean of a distribution.
+    As in DLIO, a negative pause counts as positive, and a distribution counts by its mean.
     """
     if isinstance(value, dict) and not _varies(value):
         value = value.get("mean")
@@ -344,12 +347,12 @@ def _between(value: Any) -> float | None:
 
 
 def _varies(value: Any) -> bool:
-    """Whether a pause is configured as a random distribution, from which every rank draws each of its pauses."""
+    """Whether a pause is configured as a random distribution."""
     return isinstance(value, dict) and bool(value) and ("type" in value or "stdev" in value or "mean" not in value)
 
 
 def _cached(meta: Mapping[str, Any]) -> int | None:
-    """Return the size of the hosts' page caches when mlpstorage began; None unless it is recorded for every host."""
+    """Return the total page cache of the hosts when mlpstorage began, in bytes; None if a host's is not recorded."""
     began = table(table(meta.get("cluster_snapshots")).get("start"))
     hosts = items(began.get("hosts")) or items(table(meta.get("system_info")).get("hosts"))
     held = [_whole(table(table(host).get("memory")).get("cached")) for host in hosts]
@@ -371,7 +374,7 @@ def _count(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number above 0; None for any other value, such as NaN, the published mean of an empty list."""
+    """Return a finite number above 0; None for any other value, such as NaN (the mean of an empty list)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < _ENDLESS else None

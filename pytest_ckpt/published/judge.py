@@ -1,4 +1,4 @@
-"""Judges published results of DLIO or mlpstorage from their files, without a target, MPI or torch."""
+"""Judges published results of DLIO or mlpstorage from their files. No target, MPI or torch is needed."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ RULES_SCHEMA = "pytest-ckpt/rules/1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultTree:
-    """The results below a directory, notices about files that belong to no result, and counts of run directories.
+    """The results below a directory, and messages about files that belong to no result.
 
-    ``run_count`` leaves out the ``sizing_count`` directories of ``datasize`` and ``datagen``. ``training_count`` are
-    runs of other benchmarks.
+    ``run_count`` is the number of run directories, without the ``sizing_count`` directories of ``datasize`` and
+    ``datagen``. ``training_count`` is the number of runs of other benchmarks.
     """
 
     results: tuple[Result, ...]
@@ -54,9 +54,9 @@ class ResultTree:
 
 
 def find_results(directory: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
-    """Return two lists: the run directories at and below a directory, and a message for each skipped directory.
+    """Return the run directories at and below a directory, and a message for each skipped directory.
 
-    Raises UsageError if there are runs, but no limits can be derived from ``command_line``.
+    If there are runs, also validate ``command_line``: raises UsageError if no limits can be derived from it.
     """
     overlooked: list[Message] = []
     places = find_runs(directory, overlooked.append)
@@ -71,9 +71,9 @@ def read_results(
     progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
     overlooked: Iterable[Message] = (),
 ) -> ResultTree:
-    """Return the results of the runs in ``places`` below a directory.
+    """Return the results of the runs in ``places``.
 
-    ``progress`` receives the number of runs read, the number of all runs, and the number of files read.
+    ``progress`` is called with the number of runs read, the number of all runs, and the number of files read.
     """
     runs: list[tuple[Run, list[Message]]] = []
     loose = list(overlooked)
@@ -113,9 +113,9 @@ def read_results(
 
 
 def judge_results(directory: Path, found: ResultTree, command_line: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the report of the only result; if there are several results, the table of all results.
+    """Return the report of a single result, or the table of several results, as a document.
 
-    ``command_line`` contains the given limits. Raises UsageError if there is no result to judge.
+    ``command_line`` contains the options for the limits. Raises UsageError if there is no result to judge.
     """
     refuse_nothing(directory, found)
     reports = [judge_one(result, directory, command_line) for result in found.results]
@@ -139,7 +139,7 @@ def judge_results(directory: Path, found: ResultTree, command_line: Mapping[str,
 
 
 def refuse_nothing(directory: Path, found: ResultTree) -> None:
-    """Raise UsageError if no run below a directory can be judged."""
+    """Raise UsageError if there is no result to judge."""
     if not found.results:
         listed = [f"  {m.path}: {m.text}" for m in found.messages[:_MAXIMUM_TOLD]]
         if found.training_count:
@@ -154,7 +154,7 @@ def refuse_nothing(directory: Path, found: ResultTree) -> None:
 
 
 def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the report of one result, with the published values and the same fields as the report of a run.
+    """Return the report of one result: the fields of a run's report, and the published values.
 
     Paths in the report are relative to ``directory``.
     """
@@ -239,9 +239,9 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
 
 
 def _gates(word: str) -> Gates:
-    """Return the gate table for a result; ``word`` is the value of the option.
+    """Return the gate table (the requirements for a certificate) that the option's value ``word`` names.
 
-    For ``auto``, the table requires only speed and the proofs of speed, because the files contain no other facts.
+    For ``auto`` it requires only speed and the proofs of speed, because published files contain no other facts.
     """
     if word != "auto":
         return load_gates(word, "")
@@ -255,7 +255,7 @@ def _gates(word: str) -> Gates:
 
 
 def _row(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of one report in the table of a tree."""
+    """Return the row of one report in the table of several results."""
     (measurement,), published = report["measurements"], report["published"]
     outcomes = {v["id"]: v["outcome"] for v in report["requirements"]}
     return {
@@ -279,7 +279,7 @@ def _row(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verdict_text(outcomes: Mapping[str, tuple[str, str]]) -> str:
-    """Return the outcome of saves and loads in a few words. ``outcomes`` is {kind: (outcome, outcome as text)}."""
+    """Return a short text on the saves and loads. ``outcomes`` is {kind: (outcome, outcome as text)}."""
     if late := [kind for kind, (outcome, _) in outcomes.items() if outcome == "failed"]:
         return f"{' and '.join(late)} too slow"
     found = {outcome for outcome, _ in outcomes.values()}
@@ -291,19 +291,19 @@ def verdict_text(outcomes: Mapping[str, tuple[str, str]]) -> str:
 
 
 def inside(path: Path, directory: Path) -> str:
-    """Return a path relative to a directory."""
+    """Return a path relative to a directory; a path outside the directory stays unchanged."""
     return str(path.relative_to(directory)) if path.is_relative_to(directory) else str(path)
 
 
 def plain_message(message: Message, directory: Path) -> dict[str, str]:
-    """Return a message in plain types for a document."""
+    """Return a message as a dictionary for a document."""
     return {"path": inside(Path(message.path), directory), "text": message.text}
 
 
 def judge_rules(directory: Path, found: ResultTree, edition: EditionName) -> dict[str, Any]:
-    """Return a document with the outcome of each submission rule for each result.
+    """Return the outcome of each submission rule for each result, as a document.
 
-    A warning does not change the exit code. Raises UsageError if there is no result to judge.
+    A warning does not affect the exit code. Raises UsageError if there is no result to judge.
     """
     refuse_nothing(directory, found)
     held = [(result, rule_results(result, edition)) for result in found.results]

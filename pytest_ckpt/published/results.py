@@ -1,8 +1,7 @@
-"""Combines runs into results: each has one system and layout, published and judged values, and signs of cached loads.
-Pure.
+"""Combines runs into results: one result for each system and layout. Also detects loads from a cache. Pure (no I/O).
 
-All loads read the same number of bytes, so their times usually differ by a few percent. If times decrease to two thirds
-or less within one phase, a part of the data usually came from a cache.
+All loads read the same number of bytes, so their times usually differ by a few percent. If later loads take two thirds
+of the earlier time or less, a cache usually served a part of the data.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ _MAXIMUM_ALIKE = 3
 
 
 def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]:
-    """Return sentences on loads that are too fast compared with the others, with their numbers.
+    """Return sentences on loads that are suspiciously fast compared with the other loads.
 
-    ``loads`` are pairs (number, seconds).
+    ``loads`` are pairs (number of the load, seconds).
     """
     if len(loads) < 2:
         return ()
@@ -58,9 +57,9 @@ def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]
 
 
 def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
-    """Return a sentence if all loads from one point on are clearly faster than all earlier loads; otherwise empty.
+    """Return a sentence if, from some load on, all loads are clearly faster than all earlier loads; otherwise empty.
 
-    At least two loads must be earlier: one slow load does not make the others suspicious, even if it is the first.
+    At least two earlier loads are needed, because a single slow load is an outlier.
     """
     best, at = 0.0, 0
     for split in range(_MINIMUM_SLOW, len(loads)):
@@ -78,7 +77,7 @@ def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
 
 
 def _two_speeds(loads: Sequence[tuple[int, float]]) -> str:
-    """Return a sentence if the loads form a fast and a slow group, each of two or more loads; otherwise empty."""
+    """Return a sentence if the loads form a fast and a slow group of at least two loads each; otherwise empty."""
     ordered = sorted(loads, key=lambda load: load[1])
     best, at = 0.0, 0
     for split in range(2, len(ordered) - 1):
@@ -96,7 +95,7 @@ def _two_speeds(loads: Sequence[tuple[int, float]]) -> str:
 
 
 def _named(numbers: Sequence[int], *, first_word: bool = True) -> str:
-    """Return numbered loads as text: ``Loads 5 to 10`` or ``Loads 2, 4``."""
+    """Return the numbers of loads as text: ``Loads 5 to 10`` or ``Loads 2, 4``."""
     word = "Load" if first_word else "load"
     if len(numbers) == 1:
         return f"{word} {numbers[0]}"
@@ -107,12 +106,13 @@ def _named(numbers: Sequence[int], *, first_word: bool = True) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """The saves, or the loads, of a result: the published and the judged values, in seconds and GiB/s.
+    """The published and the judged values of a result's saves, or of its loads.
 
-    ``published_seconds`` is the mean of rank 0's own times. ``slowest_mean_seconds`` is the mean time of the slowest
-    process, over the operations for which it is known. ``overstatement`` is the share by which this mean exceeds the
-    mean of rank 0 in the same operations. ``judged_seconds`` is the time of the slowest operation, for which a cluster
-    waits.
+    Published: ``published_seconds`` is the mean of rank 0's times. Judged: ``judged_seconds`` is the longest time of
+    the slowest process, because a cluster waits for that process.
+
+    ``slowest_mean_seconds`` is the mean time of the slowest process, over the operations in which it is known.
+    ``overstatement`` is the share by which this mean exceeds rank 0's mean over the same operations.
     """
 
     kind: OperationKind
@@ -131,7 +131,7 @@ class Figures:
 class Result:
     """All runs of one system and layout.
 
-    ``signs`` are sentences about times of loads that suggest a cache; ``network`` is None if it is not recorded.
+    ``signs`` are sentences on loads that may come from a cache. ``network`` is None if received bytes are not recorded.
     """
 
     system: str
@@ -147,11 +147,11 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkReads:
-    """The bytes that the hosts' network interfaces received during the loads, and the bytes that were loaded.
+    """The bytes that the hosts' network interfaces received during the loads, compared with the loaded bytes.
 
-    ``at_least``: the interfaces were last read before the loads ended, so more bytes may have been received.
-    ``crossed``: at least 95 % of the loaded bytes were received, so the loads did not come from a cache of the loading
-    hosts. False does not prove that the loads came from a cache.
+    ``at_least``: the interfaces were last read before the loads ended, so ``received_bytes`` is a lower bound.
+    ``crossed``: at least 95 % of the loaded bytes were received, which excludes a cache on the hosts. False does not
+    prove a cache.
     """
 
     received_bytes: int
@@ -163,7 +163,7 @@ class NetworkReads:
 def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
     """Return one result for each system and layout.
 
-    Runs that saved and runs that loaded are combined, and copies of a run count once.
+    Runs that save and runs that load are combined. Copies of a run count once.
     """
     groups: dict[tuple[str, str, str], list[tuple[Run, list[Message]]]] = {}
     seen: dict[tuple[str, tuple[float, ...]], Run] = {}
@@ -188,9 +188,10 @@ def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[R
 
 
 def _origin(run: Run) -> tuple[str, str]:
-    """Return a key that is equal for runs that are phases of one result.
+    """Return a key that is equal for all runs of one result.
 
-    The key is the system, else the directory of checkpoints, else the directory that contains the run's directory.
+    The key is the submitter and system; if they are unknown, the checkpoint directory; if it is unknown, the parent
+    directory of the run.
     """
     place, checkpoints = run.files.place, run.files.facts.checkpoint_folder
     if place.is_published_tree:
@@ -250,7 +251,7 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
 
 
 def _network(runs: Sequence[Run], shards: Layout) -> NetworkReads | None:
-    """Return the bytes received in all runs that load; None if one of them does not record them."""
+    """Return the bytes received in all runs that load; None if a run does not record them."""
     loading = [run for run in runs if run.of_kind("load")]
     received = [run.received for run in loading if run.received]
     if not received or len(received) < len(loading):
@@ -265,9 +266,8 @@ def _network(runs: Sequence[Run], shards: Layout) -> NetworkReads | None:
 
 
 def comparable(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Return the operations whose times can be compared.
-
-    These are the operations whose slowest process has a known time; all operations if there are none of this kind.
+    """Return the operations in which the time of the slowest process is known. If there are none, return all
+    operations.
     """
     return tuple(o for o in operations if o.basis != RANK_0 and o.at_least_seconds is None) or tuple(operations)
 
@@ -317,7 +317,7 @@ def _as_published(
 ) -> tuple[float | None, float | None, str]:
     """Return (seconds, GiB/s, source) of the published values; (None, None, "") if there are none.
 
-    The values come from the summaries, or are computed from rank 0's times as a summary would.
+    Without a summary, the values are computed from rank 0's times in the same way.
     """
     ran = [run for run in runs if run.of_kind(kind)]
     summaries = [(run.files.facts.published.get(kind), len(run.of_kind(kind))) for run in ran]
@@ -334,7 +334,7 @@ def _as_published(
 
 
 def _weakest(operations: Sequence[Operation]) -> Basis:
-    """Return the basis of all operations together: "all ranks" only if every operation has this basis."""
+    """Return the basis of all operations together. "all ranks" requires this basis in every operation."""
     bases = {o.basis for o in operations}
     if bases == {ALL_RANKS}:
         return ALL_RANKS

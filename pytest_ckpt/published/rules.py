@@ -1,12 +1,13 @@
-"""The submission rules on checkpointing, and whether a published result meets them, breaks them or leaves them open.
-Pure.
+"""The rules for checkpointing submissions to MLPerf Storage, and whether a published result meets each rule. Pure (no
+I/O).
 
 Source: Rules.md of MLPerf Storage, commit 0366ccf (sections 1, 2.1 and 4, table 3), and its checkpointing/README.md for
-the metrics. Numbers and names are taken from the rules. A rule is met only if the files show it. The editions differ in
-4.3.4: in the round of v3.0 no invocation of checkpointing recorded an accelerator, so it was a warning; pull request
-848 of mlcommons/storage made it an error for later rounds.
+the metrics. Numbers and names are from the rules. A rule is met only if the files prove it.
 
-A new rule needs a row of `RULES`, a case that breaks it in tests/published/test_rules.py, and a line in
+The editions differ in rule 4.3.4. In round v3.0 no checkpointing invocation recorded an accelerator, so a violation was
+a warning. Pull request 848 of mlcommons/storage made it an error for later rounds.
+
+A new rule needs a row of `RULES`, a violating case in tests/published/test_rules.py, and a line in
 docs/published_results.md.
 """
 
@@ -63,7 +64,7 @@ _Found = tuple[Outcome, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One submission rule: its number, name and text, and the function that decides it."""
+    """One submission rule: number, name, text, and the function that evaluates it."""
 
     number: str
     name: str
@@ -83,8 +84,9 @@ class RuleResult:
 
 
 def rule_results(result: Result, edition: EditionName) -> tuple[RuleResult, ...]:
-    """Return the outcome of every submission rule for a result. Some violations are only a warning
-    in an ``edition``.
+    """Return the outcome of every submission rule for a result.
+
+    The ``edition`` determines which violations are only warnings.
     """
     found = []
     for rule in RULES:
@@ -96,7 +98,7 @@ def rule_results(result: Result, edition: EditionName) -> tuple[RuleResult, ...]
 
 
 def is_open(result: Result) -> bool:
-    """Whether the result is in the OPEN division. A result without a division is compared with the rules of CLOSED."""
+    """Whether the result is in the OPEN division. A result without a division counts as CLOSED."""
     return result.runs[0].files.place.division == "open"
 
 
@@ -282,9 +284,9 @@ def _operations(result: Result) -> _Found:
 
 
 def _order(result: Result) -> _Found:
-    """Judge the order of the invocations.
+    """Evaluate the order of the invocations: one saves, and another one loads at most 30 s after the saves end.
 
-    One invocation must save. Another one must load and begin within 30 s after the end of the saves.
+    A single invocation that saves and then loads meets the rule.
     """
     saving = [run for run in result.runs if run.of_kind("save")]
     loading = [run for run in result.runs if run.of_kind("load")]
@@ -316,18 +318,20 @@ def _gap(seconds: float, *, is_exact: bool) -> _Found:
 
 
 def _spans(result: Result, kind: OperationKind) -> list[tuple[float, float]]:
-    """Return the start and end of the saves, or loads, of each run that has any."""
+    """Return the start and end of the saves, or of the loads, for each run that has them."""
     return [run.spans[kind] for run in result.runs if kind in run.spans]
 
 
 def _pause(result: Result) -> float | None:
-    """Return the seconds from the end of the last save to the start of the first load; None if either is missing."""
+    """Return the seconds from the end of the last save to the start of the first load; None without saves or loads."""
     saves, loads = _spans(result, "save"), _spans(result, "load")
     return min(begin for begin, _ in loads) - max(end for _, end in saves) if saves and loads else None
 
 
 def _duration(result: Result) -> _Found:
-    """Judge whether the total duration can be taken from the first save's start to the last load's end (4.7.2)."""
+    """Evaluate whether a total duration exists: from the start of the first save to the end of the last load
+    (4.7.2).
+    """
     saves, loads = _spans(result, "save"), _spans(result, "load")
     gap = _pause(result)
     if gap is None:
@@ -341,7 +345,7 @@ def _duration(result: Result) -> _Found:
 
 
 def _remapping(result: Result) -> _Found:
-    """Judge the declared remapping time: its consistency with the description, and the pause in the result (4.7.3)."""
+    """Evaluate the declared remapping time: whether it fits the system's description and the recorded pause (4.7.3)."""
     system = _described(result)
     if system is None:
         return "not told", "The description of the system (systems/SYSTEM.yaml) is missing."
@@ -405,7 +409,7 @@ def _disclosed(result: Result) -> list[DisclosedSettings]:
 
 
 def _same_zone(one: datetime, other: datetime) -> bool:
-    """Whether one time can be subtracted from the other: both have a zone, or both have none."""
+    """Whether one time can be subtracted from the other: both have a time zone, or both have none."""
     return (one.tzinfo is None) == (other.tzinfo is None)
 
 

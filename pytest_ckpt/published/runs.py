@@ -1,4 +1,4 @@
-"""One published run: its layout, the credible ranks, and the slowest process of each operation. Pure."""
+"""One published run: its layout, its plausible ranks, and the slowest process of each operation. Pure (no I/O)."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ EXPORTED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecognizedLayout:
-    """The layout of a run. If the layout is None, ``because`` is the reason.
+    """The layout of a run, or the reason ``because`` it is unknown.
 
-    ``source`` is "records" if the files name the model, "bytes" if the size of a checkpoint identifies it.
+    ``source`` is "records" if the files name the model, or "bytes" if the size of a checkpoint identifies it.
     """
 
     layout: Layout | None
@@ -54,11 +54,11 @@ class RecognizedLayout:
 
 
 def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, directory_name: str) -> RecognizedLayout:
-    """Return the layout of a run.
+    """Return the layout of a run: its model and its number of processes.
 
     ``moved_bytes`` is the size of one checkpoint, computed from times and throughputs; None if unknown.
-    ``directory_name`` is the name of the directory that mlpstorage calls after the model. If records and bytes
-    contradict each other, the directory contains files of two runs, and the layout is None.
+    ``directory_name`` is the directory that mlpstorage names after the model. If the recorded size contradicts
+    ``moved_bytes``, the layout is None, because the files are from different runs.
     """
     named = model_by_architecture(facts.architecture) or model_by_name(facts.model) or model_by_name(directory_name)
     amount = moved_bytes or facts.bytes
@@ -88,7 +88,7 @@ def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, director
 
 
 def _layouts(models: list[Model], processes: int | None) -> Iterator[Layout]:
-    """Yield the layouts that this number of processes can have; without a number, the full layouts and the subsets."""
+    """Yield the layouts that a number of processes can have. Without a number, yield the full and subset layouts."""
     for model in models:
         if processes in (None, model.processes):
             yield layout(model.name, mode="full")
@@ -118,9 +118,9 @@ def _alike(one: int, other: int) -> bool:
 class Run:
     """One run with a known layout.
 
-    ``spans`` are, for saves and for loads, the start of the first and the end of the last operation of one rank, in
-    seconds on its clock. ``received`` is the number of bytes that the hosts received during the loads; None if it is
-    not recorded.
+    ``spans`` contains, for saves and for loads, the start of the first and the end of the last operation. They are in
+    seconds on the clock of the lowest known rank. ``received`` is the number of bytes that the hosts received during
+    the loads; None if it is not recorded.
     """
 
     directory: Path
@@ -137,18 +137,18 @@ class Run:
     counters: Counters
 
     def of_kind(self, kind: OperationKind) -> tuple[Slowest, ...]:
-        """Return the saves, or the loads."""
+        """Return the saves or the loads of the run."""
         return tuple(o for o in self.operations if o.kind == kind)
 
     def planned(self, kind: OperationKind) -> int:
-        """Return the number of planned operations: the configured number, but at least the highest number that was
-        recorded.
+        """Return the number of planned operations: the configured number, or the highest recorded number if it is
+        larger.
         """
         return max(self.files.facts.planned.get(kind, 0), *(o.number for o in self.of_kind(kind)), 0)
 
 
 def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
-    """Return (run, notices about it) for the files of a run; the run is None if it cannot be judged."""
+    """Return (run, messages) for the files of a run. The run is None if it cannot be judged."""
     directory = files.place.directory
     messages = list(files.messages)
 
@@ -243,9 +243,9 @@ def _spans(times: RankTimes) -> dict[OperationKind, tuple[float, float]]:
 
 
 def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowest], size: int) -> str:
-    """Return a sentence if the means in the summary differ from rank 0's times.
+    """Return a sentence if the summary's means differ from rank 0's times.
 
-    Empty if they agree, or if they cannot be compared.
+    Return an empty text if they agree or cannot be compared.
     """
     published = facts.published.get(kind)
     own = [o.rank0_seconds for o in operations if o.kind == kind and o.rank0_seconds is not None]

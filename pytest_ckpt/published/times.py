@@ -1,18 +1,20 @@
-"""The times of ranks from statistics files or the log of rank 0, and the inferred time of the slowest process. Pure.
+"""The ranks' times in a published run, and the time of the slowest process, inferred from them. Pure (no I/O).
 
-A statistics file contains, by epoch, ``save_ckpt1``, ``load_ckpt1`` and so on: start and end on the rank's own clock
-(without a zone), the ``duration`` between them in seconds, and ``throughput`` in GiB/s (printed as "GB/s") of the whole
-checkpoint over that duration.
+A rank's statistics file contains, by epoch, operations such as ``save_ckpt1`` and ``load_ckpt1``. Each has its start
+and end on the rank's own clock (without a time zone) and the ``duration`` in seconds. ``throughput`` is the size of the
+whole checkpoint divided by the duration, in GiB/s (printed as "GB/s"). Without rank 0's file, its times are read from
+its log.
 
-DLIO starts an operation on every rank at a barrier. All ranks reach it when the slowest rank has ended the previous
+DLIO starts every operation at a barrier. All ranks pass the barrier when the slowest rank has ended the previous
 operation and has slept ``time_between_checkpoints``. So on the clock of any rank:
 
 slowest = start of the next operation - start of this operation - time between checkpoints
 
-This requires only one rank's file and does not compare clocks. In runs whose ranks are all known, its error is at most
-2 ms. Between the last save and the first load of one run DLIO pauses in the same way, and every rank lists the
-checkpoint directory, so the time of the last save is only known as an upper bound. The time of the last load cannot be
-inferred, because no operation follows.
+This needs only one rank's file and compares no clocks. In runs with the times of all ranks, the error is at most 2 ms.
+
+The last save of a run is followed by its first load. Before this load, every rank also lists the checkpoint directory,
+so the time of the last save has only an upper bound. The last load has no following operation, so its time is not
+inferred.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ _WITNESSES, _MAXIMUM_ALIKE = 5, 3
 
 
 class Timing(NamedTuple):
-    """One operation of one rank. ``start`` is in seconds on that rank's clock and not comparable with other clocks."""
+    """One operation of one rank. ``start`` is in seconds on that rank's own clock."""
 
     start: float
     seconds: float
@@ -83,9 +85,8 @@ class Timing(NamedTuple):
 class RankTimes:
     """The times of one rank. ``bytes`` is the size of one checkpoint of all ranks; None without a recorded throughput.
 
-    ``began`` is the start of the epoch of the first recorded operation, in seconds on this rank's clock. Between this
-    time and the operation, the rank only paused. ``faults`` are sentences about implausible records; these operations
-    are left out.
+    ``began`` is the start of the epoch of the first recorded operation, in seconds on this rank's clock. The rank only
+    paused between ``began`` and the operation. ``faults`` are sentences on implausible records, which are omitted.
     """
 
     timings: Mapping[Key, Timing]
@@ -98,7 +99,7 @@ class RankTimes:
 
 
 def rank_times(stats: Any) -> RankTimes:
-    """Return the times in the content of a file ``<rank>_per_epoch_stats.json``."""
+    """Return the times in the content of a statistics file (``<rank>_per_epoch_stats.json``)."""
     if not isinstance(stats, dict):
         return RankTimes(timings={}, bytes=None, faults=("it contains no table of epochs",))
     timings: dict[Key, Timing] = {}
@@ -148,7 +149,7 @@ def rank_times(stats: Any) -> RankTimes:
 
 
 def logged_times(lines: Iterable[str]) -> RankTimes:
-    """Return rank 0's times from ``dlio.log``, for directories without the statistics file of rank 0."""
+    """Return rank 0's times from the lines of ``dlio.log``. Used if rank 0 has no statistics file."""
     starts: dict[Key, datetime] = {}
     timings: dict[Key, Timing] = {}
     sizes: list[float] = []
@@ -173,7 +174,7 @@ def logged_times(lines: Iterable[str]) -> RankTimes:
 
 
 def _timing(entry: Any) -> Timing | str:
-    """Return the timing of an operation, or a sentence on its defect."""
+    """Return the timing of an operation, or a sentence on why the record is invalid."""
     if not isinstance(entry, dict):
         return "is no table"
     start, end = _local(entry.get("start")), _local(entry.get("end"))
@@ -193,7 +194,7 @@ def _checkpoint_bytes(gib: list[float]) -> int | None:
 
 
 def _local(value: Any) -> datetime | None:
-    """Return a time as shown by its host's clock, without a time zone."""
+    """Return a time as its host's clock shows it, without a time zone; None if ``value`` is not a time."""
     found = moment(value)
     return found.replace(tzinfo=None) if found else None
 
@@ -212,9 +213,9 @@ Ranks = Mapping[int, RankTimes]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pause:
-    """The pause between an operation and the next one, in seconds; None if it is not known.
+    """The pause between two operations in seconds; None if unknown.
 
-    ``description`` is a sentence if the value needs an explanation.
+    ``description`` is a sentence on how the value was chosen; empty if it needs no explanation.
     """
 
     seconds: float | None
@@ -223,11 +224,13 @@ class Pause:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowest:
-    """One operation: its time in seconds, the slowest rank (None: unknown), the times of known ranks, and the basis.
+    """One operation of a run, with the time of its slowest process.
 
-    ``at_least_seconds`` is set if ``seconds`` is only an upper bound. ``contradicted``: the time until the next start
-    is shorter than the recorded time of a rank. ``hidden``: the time until the next start is longer than the recorded
-    time of any rank, although all ranks have records.
+    ``slowest_rank`` is None if unknown. ``rank_seconds`` are the recorded times of ranks. ``basis`` states how
+    ``seconds`` is known. If ``seconds`` is only an upper bound, ``at_least_seconds`` is the lower bound.
+
+    The inferred time is the time until the next start. ``contradicted``: it is shorter than a rank's recorded time.
+    ``hidden``: all ranks have records, and it is longer than all recorded times.
     """
 
     kind: OperationKind
@@ -254,8 +257,8 @@ class Slowest:
 def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varies: bool = False) -> Pause:
     """Return DLIO's pause before every operation.
 
-    ``recorded`` is the configured pause; with ``varies`` each rank drew each pause at random. DLIO also pauses before
-    the first operation, so the time from the start of the run to this operation is an upper bound of the pause.
+    ``recorded`` is the configured pause. If ``varies``, each pause was random, and the result is unknown. DLIO also
+    pauses before the first operation, so the time from the run's start to the first operation is an upper bound.
     """
     if varies:
         return Pause(
@@ -285,9 +288,9 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
 
 
 def slowest_of_each(ranks: Ranks, processes: int, seconds_between: float | None) -> tuple[Slowest, ...]:
-    """Return every operation that any rank recorded, saves first, each kind in order.
+    """Return every operation that any rank recorded: the saves in order, then the loads in order.
 
-    Times are inferred only if ``seconds_between`` is known.
+    If ``seconds_between`` is None, no times are inferred.
     """
     keys = {key for times in ranks.values() for key in times.timings}
     following = _following(keys)
@@ -299,9 +302,9 @@ def slowest_of_each(ranks: Ranks, processes: int, seconds_between: float | None)
 
 
 def inferred_seconds(timings: Mapping[Key, Timing], key: Key, following: Key, seconds_between: float) -> float | None:
-    """Return the time of the slowest process from one rank's starts of two consecutive operations.
+    """Return the time of an operation's slowest process, inferred from one rank's starts of two consecutive operations.
 
-    None if one of the two starts is missing.
+    Return None if a start is missing.
     """
     this, then = timings.get(key), timings.get(following)
     if this is None or then is None:
@@ -311,9 +314,9 @@ def inferred_seconds(timings: Mapping[Key, Timing], key: Key, following: Key, se
 
 
 def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds_between: float | None) -> float | None:
-    """Return the largest error of the inference over the operations whose ranks are all known, in seconds.
+    """Return the largest error of inferred times in seconds, over the operations with the times of all ranks.
 
-    None if no error can be computed.
+    Return None if there is no such operation or no inferred time.
     """
     lowest = ranks.get(0)
     if lowest is None or seconds_between is None:
@@ -328,7 +331,7 @@ def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds
 
 
 def ranks_of_other_runs(ranks: Ranks) -> dict[int, str]:
-    """Return {rank: reason} for ranks whose times cannot belong to the same run as the times of the other ranks."""
+    """Return {rank: reason} for ranks whose times cannot be from the same run as the other ranks' times."""
     with_times = {rank: times for rank, times in ranks.items() if times.timings}
     if len(with_times) < 2:
         return {}
@@ -358,7 +361,9 @@ def ranks_of_other_runs(ranks: Ranks) -> dict[int, str]:
 
 
 def clock_skew_seconds(ranks: Ranks) -> float:
-    """Return the maximum difference between the clocks of two ranks, from starts that a barrier synchronised."""
+    """Return the largest difference between two ranks' clocks in seconds. It is computed from starts after a
+    barrier.
+    """
     shared = set.intersection(*(set(times.timings) for times in ranks.values())) if ranks else set()
     starts = [[times.timings[key].start for times in ranks.values()] for key in shared]
     return max((max(s) - min(s) for s in starts), default=0.0)
@@ -403,9 +408,9 @@ def _slowest(
 def _witnessed(
     key: Key, following: Key, known: Mapping[int, float], ranks: Ranks, seconds_between: float | None
 ) -> float | None:
-    """Return the time of the slowest process, inferred from the starts of two operations.
+    """Return the inferred time of the slowest process; None if it cannot be inferred.
 
-    It is the median over a few ranks that recorded both operations; None if there is no such rank.
+    It is the median over up to five ranks that recorded both starts.
     """
     if seconds_between is None:
         return None
@@ -415,9 +420,9 @@ def _witnessed(
 
 
 def _following(keys: Iterable[Key]) -> dict[Key, Key]:
-    """Return {operation: the operation that follows it}.
+    """Return {operation: next operation} for all operations with a known next operation.
 
-    This is the next operation of its kind, or after the last save the first load.
+    After the last save, the next operation is the first load.
     """
     ordered = sorted(keys, key=_in_order)
     return {
@@ -432,7 +437,7 @@ def _in_order(key: Key) -> tuple[bool, int]:
 
 
 def _before_first(times: RankTimes) -> float | None:
-    """Return the seconds between the start of a run and its first operation, on this rank's clock."""
+    """Return the seconds from the start of the run to its first operation, on this rank's clock; None if unknown."""
     first = min((timing.start for timing in times.timings.values()), default=None)
     if first is None or times.began is None or first < times.began:
         return None
@@ -440,9 +445,9 @@ def _before_first(times: RankTimes) -> float | None:
 
 
 def _idle_seconds(ranks: Ranks, processes: int) -> float | None:
-    """Return the median time between the end of an operation on the slowest rank and the start of the next operation.
+    """Return the median idle time between two operations: from the slowest rank's end to the next start.
 
-    None unless all ranks are known.
+    Return None unless all ranks have times.
     """
     if len(ranks) < processes:
         return None
@@ -456,10 +461,9 @@ def _idle_seconds(ranks: Ranks, processes: int) -> float | None:
 
 
 def _copies(ranks: Ranks) -> dict[int, str]:
-    """Return {rank: reason} for ranks whose times equal another rank's times to the microsecond: their files are
-    copies.
+    """Return {rank: reason} for ranks whose file is a copy of another rank's file.
 
-    Two processes never start and end at exactly the same times.
+    In a copy, all times equal the other file's to the microsecond.
     """
     seen: dict[frozenset[tuple[Key, Timing]], int] = {}
     found = {}
@@ -473,9 +477,9 @@ def _copies(ranks: Ranks) -> dict[int, str]:
 
 
 def _reference(ranks: Ranks) -> dict[Key, float]:
-    """Return {operation: reference time of its start}: the median over three or more ranks.
+    """Return {operation: reference time of its start}: the median over all ranks.
 
-    With fewer ranks, it is the start on the lowest rank.
+    With fewer than three ranks, it is the lowest rank's start.
     """
     if len(ranks) < 3:
         return {key: timing.start for key, timing in ranks[min(ranks)].timings.items()}

@@ -1,11 +1,11 @@
-"""The bytes that clients received over the network during loads, and page caches dropped between two runs. Pure.
+"""The bytes that the hosts received over the network during loads, and page caches dropped between two runs. Pure (no
+I/O).
 
-mlpstorage copies the kernel's counters of every host: at the start and the end of an invocation (``cluster_snapshots``
-of its metadata) and every 10 s (``*_timeseries.json``). Both have UTC times in whole seconds; DLIO's times have no
+mlpstorage copies the kernel's counters of every host: at the start and end of an invocation (``cluster_snapshots`` in
+its metadata) and every 10 s (``*_timeseries.json``). These have UTC times in whole seconds; DLIO's times have no time
 zone.
 
-Received bytes are a lower bound of the bytes that crossed the network: the kernel does not count the traffic of RDMA
-adapters.
+Received bytes are a lower bound, because the kernel does not count the traffic of RDMA adapters.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ this program."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """The counters of one host at one time: ``at`` in seconds since 2000 (UTC), received bytes by interface.
+    """The counters of one host at one time: ``at``, in seconds since 2000 (UTC), and received bytes by interface.
 
-    ``dropped`` counts how often a process dropped the kernel's page cache since the host started; None if unrecorded.
+    ``dropped`` counts the drops of the kernel's page cache since the host started; None if it is not recorded.
     """
 
     at: float
@@ -48,9 +48,9 @@ Counters = Mapping[str, Sequence[Sample]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Received:
-    """The bytes that all hosts received from the last sample before the loads to the first sample after them.
+    """The bytes that all hosts received during the loads: from the last sample before to the first sample after them.
 
-    ``at_least``: the last sample was taken before the loads ended, so more bytes may have been received.
+    ``at_least``: there is no sample after the loads, so ``bytes`` is a lower bound.
     """
 
     bytes: int
@@ -58,7 +58,7 @@ class Received:
 
 
 def counters_of(metadata: Any, series: Any) -> Counters:
-    """Return the samples of each host in mlpstorage's metadata and its time series; either may be missing (None)."""
+    """Return the samples of each host from mlpstorage's metadata and its time series. Either may be None."""
     found: dict[str, list[Sample]] = {}
     snapshots = table(table(metadata).get("cluster_snapshots"))
     for snapshot in (table(snapshots.get("start")), table(snapshots.get("end"))):
@@ -71,11 +71,10 @@ def counters_of(metadata: Any, series: Any) -> Counters:
 
 
 def received_between(counters: Counters, begin: float, end: float, began: float, hosts: int | None) -> Received | None:
-    """Return the bytes that all hosts received between two times on a rank's clock; None if they are not recorded.
+    """Return the bytes that all hosts received between the times ``begin`` and ``end`` on a rank's clock.
 
-    ``began`` is the start of the run on the same clock, from which the rank's time zone is derived. ``hosts`` is the
-    number of hosts, if known. The result is also None if a host lacks counters, or if a counter decreased after a
-    restart.
+    ``began`` is the start of the run on the same clock; the clock's time zone is derived from it. ``hosts`` is the
+    number of hosts; None if unknown. Return None if a host lacks counters or a counter decreased, as after a restart.
     """
     samples = [sample for of_host in counters.values() for sample in of_host]
     if not samples or len(counters) != (hosts or len(counters)):
@@ -98,7 +97,7 @@ def received_between(counters: Counters, begin: float, end: float, began: float,
 
 
 def dropped_between(saving: Counters, loading: Counters) -> bool | None:
-    """Whether each loading host's page cache was dropped between two invocations; None if this is not recorded."""
+    """Return whether each loading host dropped its page cache between two invocations; None if this is not recorded."""
     if not loading or not set(loading) <= set(saving):
         return None
     before = [next((s.dropped for s in reversed(saving[name]) if s.dropped is not None), None) for name in loading]
@@ -125,7 +124,7 @@ def _add(found: dict[str, list[Sample]], host: Any, when: Any, interfaces: str) 
 
 
 def _name(value: Any) -> str:
-    """Return the name of a physical interface; empty for an interface whose bytes another interface counts too."""
+    """Return the name of a physical interface; empty if another interface already counts its bytes."""
     if not isinstance(value, str) or "." in value or "@" in value or _REPEATED.fullmatch(value):
         return ""
     return value

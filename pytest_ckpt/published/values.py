@@ -1,4 +1,4 @@
-"""Access to values of any type in the JSON files of other tools. Pure."""
+"""Converts values from other tools' JSON files, which may have any type. Pure (no I/O)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _CLOCK_START = datetime(2000, 1, 1)
 
 
 def table(value: Any) -> dict[str, Any]:
-    """Return a JSON object; an empty object for any other value."""
+    """Return ``value`` if it is a JSON object; otherwise an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def items(value: Any) -> Sequence[Any]:
-    """Return a JSON array; an empty array for any other value."""
+    """Return ``value`` if it is a JSON array; otherwise an empty array."""
     return value if isinstance(value, list) else []
 
 
 def moment(value: Any) -> datetime | None:
-    """Return a time in ISO 8601, with or without a zone; None for any other value."""
+    """Return the time in an ISO 8601 text, with or without a time zone; None for any other value."""
     if not isinstance(value, str):
         return None
     try:
@@ -30,5 +30,5 @@ def moment(value: Any) -> datetime | None:
 
 
 def on_clock(naive: datetime) -> float:
-    """Return a time without a zone as seconds since 2000 on the clock of the host that wrote it."""
+    """Return a time without a zone as seconds since 2000 on the same clock."""
     return (naive - _CLOCK_START).total_seconds()

@@ -1,7 +1,7 @@
-"""The verdicts on a result of DLIO: whether its files prove that a requirement is met. Pure.
+"""The verdicts on a published result: whether its files prove that a requirement is met. Pure (no I/O).
 
 Sources: DLIO's code for its behaviour; the rules of MLPerf Storage (Rules.md, 4.3.1 and 4.7.1, and
-checkpointing/README.md) for the requirement to clear caches.
+checkpointing/README.md) for the rule to clear caches.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ TimeOutcome = Literal["met", "failed", "met as far as recorded", "not known"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedTime:
-    """The outcome of the saves, or of the loads, as far as the files record their times.
+    """The outcome of the saves, or of the loads, of a result.
 
-    ``met as far as recorded``: the slowest process of ``known`` operations is known and met the limit. In the other
-    operations no recorded time missed the limit. The requirement itself is then "not run".
+    ``met as far as recorded``: in ``known`` operations the slowest process is known and met the limit. In the others,
+    no recorded time missed the limit. The verdict of the requirement is then "not run".
     """
 
     kind: OperationKind
@@ -48,14 +48,14 @@ class RecordedTime:
 
     @property
     def text(self) -> str:
-        """The outcome, with the count if it is partial: ``met as far as recorded: 9 of 10 loads``."""
+        """The outcome as text. A partial outcome contains the count: ``met as far as recorded: 9 of 10 loads``."""
         if self.outcome != "met as far as recorded":
             return self.outcome
         return f"{self.outcome}: {self.known} of {counted(self.operations, self.kind)}"
 
 
 def recorded_time(result: Result, kind: OperationKind, verdicts: Iterable[Verdict]) -> RecordedTime:
-    """Return the outcome of the saves, or of the loads, from all verdicts on a result."""
+    """Return the outcome of the saves, or of the loads, from the verdicts on a result."""
     verdict = next((v for v in verdicts if v.id == kind.upper()), None)
     operations = result.measurement.of_kind(kind)
     known = sum(map(_is_known, operations))
@@ -68,8 +68,9 @@ def recorded_time(result: Result, kind: OperationKind, verdicts: Iterable[Verdic
 
 
 def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
-    """Return the verdict of one requirement on a published result: "not run" with the reason if the files do not decide
-    it.
+    """Return the verdict of one requirement on a published result.
+
+    If the files do not decide the requirement, the verdict is "not run" with the reason.
     """
     if kind := KIND_OF.get(requirement.id):
         return _time(result, requirement, limits, gates, kind)
@@ -117,7 +118,7 @@ def _time(
 
 
 def _is_known(operation: Operation) -> bool:
-    """Whether the time of the slowest process is known exactly, not only as a bound."""
+    """Whether the exact time of the slowest process is known."""
     return operation.basis != RANK_0 and operation.at_least_seconds is None
 
 
@@ -129,23 +130,20 @@ def _of_known(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return an undecided verdict with a new conclusion about all operations.
-
-    The conclusion is from the operations with known times only.
-    """
+    """Return an undecided verdict with the confidence bound and estimate from the operations with known times."""
     lines = [line for line in verdict.detail.splitlines() if not line.startswith(HOW_SURE)]
     known = tuple(filter(_is_known, measurement.of_kind(kind)))
     if not known:
-        return replace(verdict, bound=None, detail="\n".join(lines))
+        return replace(verdict, bound=None, estimate=None, detail="\n".join(lines))
     decided = decide(requirement, replace(measurement, operations=known, operations_planned=len(known)), limits, gates)
     lines += [line for line in decided.detail.splitlines() if line.startswith(HOW_SURE)]
-    return replace(verdict, bound=decided.bound, detail="\n".join(lines))
+    return replace(verdict, bound=decided.bound, estimate=decided.estimate, detail="\n".join(lines))
 
 
 def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Return a sentence on operations that may have missed the limit, because only bounds of their times are known.
+    """Return a sentence on operations of which only the upper bound exceeds the limit.
 
-    The sentence is empty if no operation may have missed the limit, or if an operation certainly missed it.
+    Return an empty text if there are none, or if another operation certainly exceeds the limit.
     """
     late = [o for o in measurement.of_kind(kind) if o.seconds > limit]
     if not late or any(o.least_seconds > limit for o in late):
@@ -154,10 +152,10 @@ def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: flo
 
 
 def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Return a sentence on operations whose slowest process is unknown and may have missed the limit; else empty.
+    """Return a sentence on operations whose slowest process is unknown; empty if there are none.
 
-    The longest recorded time is only a lower bound: it can prove that a limit was missed, but not that it was met. So a
-    lost or removed file of a slow rank gives no advantage.
+    Their longest recorded time is a lower bound, so it cannot prove that the limit was met. A removed file of a slow
+    rank therefore gives no advantage.
     """
     operations = measurement.of_kind(kind)
     unseen = [o for o in operations if o.basis == RANK_0]
@@ -171,7 +169,7 @@ def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: f
 
 
 def _undecided(verdict: Verdict, reason: Reason, because: str) -> Verdict:
-    """Return an undecided verdict, with the reason why the files do not decide it."""
+    """Return the verdict as "not run", with the reason why the files do not decide it."""
     return replace(verdict, outcome="not run", reason=reason, measured=None, margin=None, because=because)
 
 
@@ -184,9 +182,9 @@ def _perhaps(operation: Operation) -> str:
 
 
 def bases_text(result: Result, kind: OperationKind) -> str:
-    """Return a text with the number of operations by basis, such as ``9 inferred from rank 0, 1 rank 0 only``.
+    """Return the number of operations by basis, as text, such as ``9 inferred from rank 0, 1 rank 0 only``.
 
-    If all have the same basis, the text is only the basis.
+    If all operations have the same basis, the text is only the basis.
     """
     bases = result.figures[kind].bases
     if len(bases) == 1:
@@ -235,9 +233,7 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
 
 
 def _cold(result: Result) -> str:
-    """Return a sentence on the clients' caches: the demand of the submission rules, and the bytes that may have been
-    cached.
-    """
+    """Return sentences on the clients' caches: the submission rule, and the data that may have been cached."""
     listed = ["DLIO neither drops caches nor checks their content."]
     readings = readings_of(result)
     rules = sorted({r.rule for r in readings if r.requires_drop})
@@ -273,9 +269,9 @@ def _cold(result: Result) -> str:
 
 
 def caches_dropped(result: Result) -> bool:
-    """Whether the kernels' counts show that each loading host dropped its page cache between saves and loads.
+    """Whether the kernels' counters prove that each loading host dropped its page cache between saves and loads.
 
-    The counts do not cover a cache of the storage's own client.
+    The counters do not cover a cache of the storage's own client.
     """
     saving = [run for run in result.runs if run.of_kind("save") and not run.of_kind("load")]
     loading = [run for run in result.runs if run.of_kind("load") and not run.of_kind("save")]
@@ -285,7 +281,7 @@ def caches_dropped(result: Result) -> bool:
 
 
 def network_text(result: Result) -> str:
-    """Return a sentence on the bytes that hosts received during the loads; empty if they are not recorded."""
+    """Return a sentence on the bytes that the hosts received during the loads; empty if they are not recorded."""
     network = result.network
     if network is None:
         return ""
@@ -299,8 +295,7 @@ def network_text(result: Result) -> str:
 
 
 def _caches(result: Result) -> str:
-    """Return a sentence on the size of the page caches at the start of runs that only load; empty if it is not
-    recorded."""
+    """Return a sentence on the page caches when the loads' runs began; empty if their size is not recorded."""
     loading = [run.files.facts.cached_bytes for run in result.runs if run.of_kind("load") and not run.of_kind("save")]
     known = [amount for amount in loading if amount is not None]
     if not known or len(known) < len(loading):
@@ -313,10 +308,10 @@ def _caches(result: Result) -> str:
 
 
 def readings_of(result: Result) -> list[CacheReading]:
-    """Return both interpretations of the cache rule, applied to every client. Ranks are assumed to fill the hosts in
-    order.
+    """Return both interpretations of the submission rule on caches, applied to every client.
 
-    Empty if the number of clients or their memory is not recorded.
+    The ranks are assumed to fill the hosts in order and evenly. Return an empty list if the number of clients or their
+    memory is not recorded, or if the ranks cannot be divided evenly.
     """
     facts = [run.files.facts for run in result.runs]
     memory = max((f.host_memory_bytes for f in facts), key=len)

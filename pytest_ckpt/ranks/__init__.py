@@ -1,1 +1,1 @@
-"""The code of the process on each rank; the only package that imports mpi4py."""
+"""The code that runs in the process of each rank. Only this package imports mpi4py."""

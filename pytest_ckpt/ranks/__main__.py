@@ -1,6 +1,4 @@
-"""The process on each rank: ``python -m pytest_ckpt.ranks``, started by the launcher. It connects to the controller,
-which sends the jobs.
-"""
+"""The process of a rank: ``python -m pytest_ckpt.ranks``. The launcher starts it, and the controller sends it jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ _LAUNCHERS_SECONDS = 5.0
 
 
 def main() -> int:
-    """Run the jobs that the controller sends, one after the other; return the exit code of this rank."""
+    """Run the controller's jobs one after the other; return the exit code of this rank."""
     # A rank must not continue to write after the controller has ended.
     die_with_parent()
     # The module of a vendor's engine may be in the current directory, which comes last and cannot replace other
@@ -69,8 +67,9 @@ def main() -> int:
 
 
 def _keep_segments_in_session() -> None:
-    """Let Open MPI create its shared-memory segments in its session directory, if that directory is in memory. The
-    segments are then removed together with the directory.
+    """Let Open MPI create its shared-memory segments in its session directory, if that directory is in memory.
+
+    Open MPI removes this directory together with the segments.
     """
     session = os.environ.get(SESSION, "")
     if session.startswith("/dev/shm/"):
@@ -79,7 +78,7 @@ def _keep_segments_in_session() -> None:
 
 
 def _do_job(group: Group, activity: Activity, controller: Controller, bound: Mapping[str, str]) -> bool:
-    """Receive one job from the controller, through rank 0, and run it; return whether another job may follow."""
+    """Receive one job from the controller and run it. Return whether another job may follow."""
     from pytest_ckpt.facts.events import Ready  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import beat_seconds  # noqa: PLC0415
 
@@ -108,10 +107,9 @@ def _do_job(group: Group, activity: Activity, controller: Controller, bound: Map
 
 @contextlib.contextmanager
 def _libraries_uncollected() -> Iterator[None]:
-    """Exclude all objects that exist at the end of the ``with`` block from garbage collection.
+    """Exclude libraries that are imported in the ``with`` block from garbage collection.
 
-    Libraries are imported in the block. Without this, the 400,000 permanent objects of torch would slow each
-    collection.
+    Otherwise the 400,000 permanent objects of torch would slow each collection.
     """
     gc.disable()
     try:
@@ -122,11 +120,10 @@ def _libraries_uncollected() -> Iterator[None]:
 
 
 def _end_at_once() -> None:
-    """Kill this process immediately. Called after the connection to the controller was lost, when no other process can
-    end this one.
+    """Kill this process, because the connection to the controller was lost.
 
-    The launcher's daemon on this host may have lost its connection too, and may wait for minutes. So a separate process
-    (`pytest_ckpt.launching.host_sweep`) is started first; it ends the daemon and removes its files later.
+    The launcher's daemon on this host may wait for minutes. So first start a separate process that ends the daemon and
+    removes its files (`pytest_ckpt.launching.host_sweep`).
     """
     from pytest_ckpt.support.processes import MARK, SWEEP  # noqa: PLC0415
     from pytest_ckpt.support.resources import PACKAGE_HOME  # noqa: PLC0415
@@ -141,7 +138,7 @@ def _end_at_once() -> None:
 
 
 def _give_up(activity: Activity, controller: Controller | None, error: BaseException) -> None:
-    """Report why this rank cannot continue; return when the controller has the report or has ended."""
+    """Report the error that ends this rank, and wait until the controller has received the report or has ended."""
     with contextlib.suppress(OSError, RuntimeError):
         activity.failed(error)
         if controller:
@@ -172,10 +169,9 @@ def _measure(group: Group, activity: Activity, job: Job, controller: Controller)
 
 @contextlib.contextmanager
 def _tier_of_each_host(group: Group, job: Job) -> Iterator[None]:
-    """Let one rank of each host create the run's area in the local tier of that host; remove the areas at the end of
-    the ``with`` block.
+    """On one rank of each host, create the run's area in the host's local tier; remove it after the ``with`` block.
 
-    In a launch on a single host, do nothing, because the controller has created the area.
+    On a single host, do nothing, because the controller has created the area.
     """
     from pytest_ckpt.support.references import load  # noqa: PLC0415
 

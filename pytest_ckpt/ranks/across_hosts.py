@@ -1,8 +1,8 @@
-"""Waits, before a clock starts, until this host sees the files that another host has just created; reports the waits.
+"""Waits until this host sees the files that other hosts have just created, and reports these waits.
 
-A client may cache, for a second, that a name is missing or that a file has its old size. Only STALE judges such delays,
-so the time of saves, loads and patterns does not include these waits. Hosts query the storage only for files that they
-are about to use.
+For about a second, a storage client may cache that a name is missing or that a file has its old size. Only STALE judges
+such delays. So the waits end before a clock starts, and saves, loads and patterns do not include them. Hosts query the
+storage only for files that they are about to use.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.001, 0.02
 
 
 class AcrossHosts:
-    """Makes the ranks of several hosts wait until they see files and directories that other hosts created.
+    """Makes the ranks of several hosts wait for files and directories that other hosts created.
 
-    On a single host, and in a local tier, it does not wait. All ranks call its methods together. ``stage`` returns a
-    context manager that adds the time of the waits to the stages of the measurement.
+    On a single host and in a local tier, it does not wait. All ranks call its methods together. ``stage`` returns a
+    context manager that adds the duration of the waits to the measurement.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class AcrossHosts:
         self._waits = group.spans_hosts and not is_local
 
     def prepare(self) -> None:
-        """On every rank, create the directory that contains all checkpoints of the subject; then wait until every host
-        sees it.
+        """On every rank, create the directory for all checkpoints of the subject. Then wait until every host sees
+        it.
         """
         slug = self._subject.slug
         self._store.prepare(slug)
@@ -59,8 +59,9 @@ class AcrossHosts:
                 self._look("directory", lambda: self._store.is_prepared(slug), is_asked=self._group.leads_host)
 
     def begin(self, ref: CheckpointRef) -> None:
-        """Create the directory of a checkpoint on rank 0, and wait until every host sees it. Do nothing on a single
-        host or in a local tier.
+        """Create the directory of a checkpoint on rank 0, and wait until every host sees it.
+
+        On a single host or in a local tier, do nothing.
         """
         if self._waits:
             with self._stage(_SPENT_ON, None):
@@ -71,14 +72,16 @@ class AcrossHosts:
                 self._look("directory", lambda: self._store.sees_draft(ref), is_asked=self._group.leads_host)
 
     def end(self, ref: CheckpointRef) -> None:
-        """Wait until every host sees that a checkpoint is committed."""
+        """Wait until every host sees that a checkpoint has been committed."""
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 self._group.wait()
                 self._look("name", lambda: self._store.sees(ref, ()), is_asked=self._group.leads_host)
 
     def files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
-        """Wait until every rank sees the files of other ranks that it will read; ``own`` are this rank's own files."""
+        """Wait until every rank sees the files of other ranks that it will read. ``own`` are the files that this rank
+        wrote.
+        """
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 self._look_for_files(files, own)
@@ -98,10 +101,9 @@ class AcrossHosts:
         self._look("data", lambda: all(self._store.sees(ref, of) for ref, of in awaited.items()), is_asked=True)
 
     def _look(self, awaited: Awaited, sees: Callable[[], bool], *, is_asked: bool) -> None:
-        """Report the hosts that had to wait until ``sees`` returned True.
+        """Wait until ``sees`` returns True, and report the hosts that had to wait.
 
-        Ranks with ``is_asked`` call ``sees`` repeatedly, for `VISIBLE_WITHIN_SECONDS` at most. The other ranks do not
-        wait.
+        Only ranks with ``is_asked`` call ``sees``, repeatedly and for at most `VISIBLE_WITHIN_SECONDS`.
         """
         late = self._waited(sees) if is_asked else None
         gathered = self._group.gather(late)

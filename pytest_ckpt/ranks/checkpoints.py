@@ -1,6 +1,6 @@
-"""The checkpoints that ranks have saved: their references, their files on this rank, and the files that a load reads.
+"""The checkpoints that ranks have saved: their references and the files that this rank reads or writes.
 
-If a load reads a chain, caches are dropped and counted for the files of the whole chain.
+A delta contains only changed pages. A load of a delta reads its chain: the full checkpoint and all deltas up to it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Checkpoints:
-    """The checkpoints of a subject in ``store``; this rank saves ``shard``.
+    """The checkpoints of one subject in ``store``. ``shard`` lists the files and tensors that this rank saves.
 
-    ``rule`` defines the files of a full checkpoint. ``deltas`` defines which saves contain only changed pages, and
-    which checkpoints a load then reads.
+    ``rule`` names the files of a full checkpoint. ``deltas`` defines which saves are deltas and which chain a load
+    reads.
     """
 
     def __init__(
@@ -45,8 +45,9 @@ class Checkpoints:
         self._entries: dict[int, tuple[Entry, ...]] = {}
 
     def new_ref(self, checkpoint: int, role: Role) -> CheckpointRef:
-        """Return a new reference, for the next save under the number ``checkpoint``. An earlier checkpoint may have had
-        the same number and been deleted.
+        """Return a new reference for the next save of checkpoint number ``checkpoint``.
+
+        A number can be reused after its checkpoint was deleted; each save gets a different reference.
         """
         before = self._refs.get(checkpoint)
         attempt = before.attempt + 1 if before else 0
@@ -56,22 +57,24 @@ class Checkpoints:
         return ref
 
     def ref(self, checkpoint: int) -> CheckpointRef:
-        """Return the reference of the last save under the number ``checkpoint``. A checkpoint that another process
-        saved has only one save.
+        """Return the reference of the last save of checkpoint number ``checkpoint``.
+
+        If another process saved the checkpoint, this is the reference of its only save.
         """
         if checkpoint in self._refs:
             return self._refs[checkpoint]
         return CheckpointRef(subject=self.subject.slug, number=checkpoint, commit=self._rule.commit)
 
     def files_of_load(self, checkpoint: int, names: Iterable[str] | None = None) -> list[Files]:
-        """Return the files that this rank reads to restore a checkpoint, with one entry for each checkpoint of its
+        """Return the files that this rank reads to restore a checkpoint, with one item for each checkpoint of the
         chain.
         """
         return [self.files(number, names) for number in self._chain(checkpoint)]
 
     def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
-        """Return the files that this rank reads from one checkpoint: ``names`` if given, otherwise its own files and,
-        in a full checkpoint, the shared files.
+        """Return the files that this rank reads from one checkpoint: ``names``, or the files that it needs.
+
+        It needs the files with its own tensors and, from a full checkpoint, the files that all ranks share.
         """
         if names is None:
             names = self.own_names(checkpoint)
@@ -81,7 +84,7 @@ class Checkpoints:
         return Files(ref=self.ref(checkpoint), names=tuple(names))
 
     def names_of_loads(self, shards: Iterable[RankLayout]) -> tuple[str, ...]:
-        """Return the names of the files that contain the tensors of ``shards`` in a full checkpoint."""
+        """Return the names of the files in a full checkpoint that contain the tensors of ``shards``."""
         return tuple(dict.fromkeys(name for shard in shards for name in names_to_read(shard, self._rule)))
 
     def own_names(self, checkpoint: int) -> tuple[str, ...]:
@@ -98,7 +101,7 @@ class Checkpoints:
         return self._deltas.chain(checkpoint) if self._deltas else (checkpoint,)
 
     def _bytes(self, checkpoint: int) -> int:
-        """Return the number of bytes of tensors that this rank saves in a checkpoint."""
+        """Return the tensor bytes that this rank saves in a checkpoint."""
         if self._deltas and self._deltas.is_delta(checkpoint):
             return self._deltas.delta_bytes(self._shard, checkpoint)
         return self._shard.bytes
@@ -112,7 +115,7 @@ class Checkpoints:
 def size_of_file(store: Store, ref: CheckpointRef, name: str, activity: Activity) -> int | None:
     """Return the size of the file ``name`` of a checkpoint in bytes; None if the file is missing.
 
-    A missing file is not reported as an error of this rank.
+    A missing file is not recorded as an error of this rank.
     """
     try:
         source = store.open(ref, Clock(activity=activity)).source(name)

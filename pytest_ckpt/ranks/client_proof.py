@@ -1,9 +1,10 @@
-"""Each rank's evidence about its fsync, its clock and the libraries loaded into it, combined per host.
+"""Evidence that a rank's client is genuine: the effect of fsync, the clock, and libraries that intercept calls.
 
-A rank's clock is compared with the uptime of its kernel, over operations and over the whole measurement. Times are
-taken by `time.perf_counter`. A library or a start-up hook may intercept this call. The kernel's uptime is read from
-/proc/uptime, so such code would have to intercept this read too. While a host sleeps, the uptime continues and the
-clock does not. CLOCK_BOOTTIME includes sleep, so it distinguishes sleep from a changed clock.
+Operations are timed by `time.perf_counter`, which a library or a start-up hook could intercept. So each operation and
+the whole measurement are also timed by the kernel's uptime, read from /proc/uptime.
+
+While a host sleeps, the uptime advances and the clock does not. CLOCK_BOOTTIME includes sleep, so it distinguishes
+sleep from a manipulated clock.
 """
 
 from __future__ import annotations
@@ -56,8 +57,10 @@ class ClientProof:
     _fsyncs: list[FsyncEffect] = field(default_factory=list)
 
     def try_fsync(self, moment: Moment) -> None:
-        """Write and fsync an extra file of this rank on the target, and record the effect. Do nothing if files on the
-        target do not become durable by fsync.
+        """Write and fsync an extra file on the target, and record how many of its bytes the kernel has not written
+        back.
+
+        If the store does not use fsync, do nothing.
         """
         if not hasattr(self.store, "fsync_counts"):
             return
@@ -69,7 +72,7 @@ class ClientProof:
         self._fsyncs.append(FsyncEffect(rank=self.group.rank, host=self.group.host, moment=moment, **asdict(counts)))
 
     def joined(self) -> ClientProofs:
-        """Return the combined evidence of all ranks on rank 0, and an empty record elsewhere."""
+        """Return the combined evidence of all ranks on rank 0; an empty record on other ranks."""
         host = self.group.host
         calls = interposed_calls()
         # If fsync has its effect, calls that a profiler intercepts are only disclosed (`start_hooks`).
@@ -86,7 +89,7 @@ class ClientProof:
 
 
 def fold(ranks: Sequence[_RankProof]) -> ClientProofs:
-    """Combine the evidence of all ranks: the worst rank of each host, and each library or hook once."""
+    """Combine the evidence of all ranks. Keep the worst rank of each host, and each library or hook once."""
     return ClientProofs(
         fsyncs=tuple(_worst_fsyncs(effect for own in ranks for effect in own.fsyncs)),
         clocks=tuple(_worst_clocks(own.clock for own in ranks)),
@@ -129,9 +132,9 @@ def _unusual_spans(ranks: Iterable[_RankProof]) -> list[RankSpan]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ClockReading:
-    """The kernel's uptime, and each clock immediately before and after the uptime was read; all in seconds.
+    """One reading of the kernel's uptime, and of each clock immediately before and after it, in seconds.
 
-    ``ahead`` is how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC.
+    ``ahead`` is CLOCK_BOOTTIME minus CLOCK_MONOTONIC.
     """
 
     uptime: float
@@ -141,7 +144,7 @@ class _ClockReading:
 
 
 class ClockWatch:
-    """Keeps the span in which a rank's clock differed most from its kernel's uptime."""
+    """Finds the time span in which a rank's clock differed most from the kernel's uptime."""
 
     def __init__(self, rank: int, host: str) -> None:
         self._rank, self._host = rank, host
@@ -153,17 +156,17 @@ class ClockWatch:
         self._began = _look()
 
     def end(self, of: str) -> None:
-        """Read the clocks at the end of the operation ``of``. Keep the span of the operation if it has the largest
-        difference so far.
+        """Read the clocks at the end of the operation ``of``, and keep its span if it has the largest difference so
+        far.
         """
         self._take(self._began, of)
 
     def seconds(self) -> float:
-        """Return the seconds since this watch was created, by the clock that times operations."""
+        """Return the seconds since this object was created, by the clock that times operations."""
         return time.perf_counter() - self._began_all.after[0]
 
     def worst(self) -> ClockSpan:
-        """Return the span with the largest difference: an operation so far, or the whole measurement so far."""
+        """Return the span with the largest difference so far: one operation, or the whole measurement."""
         self._take(self._began_all, "the measurement")
         assert self._worst
         return self._worst

@@ -1,26 +1,27 @@
-"""The content of checkpoints: unique, incompressible bytes, computed at memory speed and reproducible for any offset.
+"""The content of checkpoints: unique, incompressible bytes, reproducible for any offset and generated at memory speed.
 
-A page of 4 KiB is a row of a random block XORed with one 64-bit word. The word is a bijection of the page's place:
-(checkpoint, rank, tensor, page). So all pages of a run differ, and they are incompressible. Data can be verified
-without a stored copy, and the origin of a misplaced page is known.
+A page has 4 KiB. It is a row of a random block, XORed with one 64-bit word. The word encodes the page's place
+(checkpoint, rank, tensor, page) and can be decoded. So all pages of a run differ. Data are verified without a stored
+copy, and the origin of a misplaced page is known.
 
-Another block is used after at most one GiB. So storage that knows this scheme and searches for rows that it has already
-stored does not find any. The first two words of a row are the same in all blocks, so these words are sufficient to find
-a page's place.
+A block is used for at most one GiB. So storage that knows this scheme and searches for stored rows finds none. The
+first two words of a row are the same in all blocks, so a page's place can be decoded from these two words.
 
-If saves are compressed, pages compress like the tensors of a training state, which are numbers with random mantissas
-and few exponents. The word changes whole numbers in the first 8 bytes of a page, and only mantissas after them. As a
-reference, a small transformer (11 M parameters) was trained on text with AdamW. In blocks of 1 MiB, zstd 1 stored 0.77
-of its bf16 weights and 0.91 to 0.93 of its fp32 master weights and moments. LZ4 stored all. Here exponents are drawn
-from a normal distribution such that both ratios match within 0.03. Rows of moments that were never used compress almost
-completely and are left out. In this module "exponent" means the highest byte of a number, so it includes the sign.
+If saves are compressed, pages compress like the tensors of a training state: numbers with random mantissas and few
+exponents. In the first 8 bytes of a page, the word changes complete numbers; in the rest, only mantissas. In this
+module "exponent" means the highest byte of a number, which includes the sign.
 
-The data read are compared with the data written; a wrong page is flipped, torn, zeros, stale, misplaced or foreign.
+The reference is a small transformer (11 M parameters), trained on text with AdamW. In blocks of 1 MiB, zstd 1 stored
+0.77 of its bf16 weights and 0.91 to 0.93 of its fp32 master weights and moments. LZ4 stored all. Exponents are drawn
+from a normal distribution that matches both ratios within 0.03. Moments of unused rows compress almost completely and
+are omitted.
 
-CRC-32 of content is computed without generating it, since the sum is linear. L(x) is the CRC register after x if it
-starts at zero, without inversions. L(a XOR b) = L(a) XOR L(b). L(a followed by b) = shift(L(a), length of b) XOR L(b),
-and shift is linear too. So the sum of a page is the sum of its row XORed with a function of its word only, and sums of
-pages are joined in a tree. This is about twenty times as fast as zlib over the bytes, with the same result.
+A page that differs from the written page is reported as flipped, torn, zeros, stale, misplaced or foreign.
+
+The CRC-32 of content is computed without generating the content, because CRC is linear. L(x) is the CRC register after
+x if it starts at zero, without inversions. L(a XOR b) = L(a) XOR L(b). L(a followed by b) = shift(L(a), length of b)
+XOR L(b), where shift is linear as well. So L of a page is L of its row XORed with a function of its word. The values of
+pages are joined in a tree. This is about twenty times as fast as zlib, with the same result.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ _BITS = np.array([1 << bit for bit in range(32)], dtype=np.uint32)
 
 
 class WordChecksums:
-    """Computes how the CRC of a page changes if one 64-bit word is XORed into each word of the page.
+    """Tables for the change of a page's CRC if one 64-bit word is XORed into all words of the page.
 
-    ``mask`` has an element for each word of the page; only the bits in it are XORed.
+    ``mask`` has an element for each word of the page. Only the bits in ``mask`` are XORed.
     """
 
     def __init__(self, mask: NDArray[np.uint64]) -> None:
@@ -71,16 +72,14 @@ class WordChecksums:
 
     @functools.cached_property
     def tables(self) -> Sums:
-        """The contribution to the CRC of each value (0 to 255) of each byte of the 64-bit word."""
+        """One table for each byte of the 64-bit word. It maps the byte's value (0 to 255) to the change of the CRC."""
         return _tables([linear((self._mask & np.uint64(1 << bit)).tobytes()) for bit in range(64)])
 
 
 class PageChecksums:
-    """The checksums of pages. A page is a row of a block in which each word is XORed with bits of the page's 64-bit
-    word.
+    """Computes checksums of a block's pages. A page is a row of the block, XORed with the page's 64-bit word.
 
-    ``rows`` is an array with one row for each row of the block, in words of 8 bytes. The size of a page is a power of
-    two.
+    ``rows`` are the rows of the block, in words of 8 bytes. The size of a page is a power of two.
     """
 
     def __init__(self, rows: NDArray[np.uint64], words: WordChecksums) -> None:
@@ -90,7 +89,10 @@ class PageChecksums:
         self._words = words.tables
 
     def of_pages(self, first_row: int, words: NDArray[np.uint64]) -> int:
-        """Return L (see the module) of consecutive pages; the first page uses row ``first_row``, and rows repeat."""
+        """Return L (see the module) of consecutive pages with the 64-bit words ``words``.
+
+        The first page uses row ``first_row``. After the last row of the block, the rows repeat.
+        """
         sums = _apply(self._words, words)
         sums ^= np.resize(np.roll(self._rows, -first_row), len(words))
         # Leading zero bytes leave the sum unchanged, so the count may be padded to a power of two.
@@ -104,12 +106,14 @@ class PageChecksums:
 
 
 def linear(data: bytes) -> int:
-    """Return L (see the module) of ``data``: its CRC-32 without the register's start value and without inversion."""
+    """Return L (see the module) of ``data``."""
     return zlib.crc32(data) ^ of_zeros(len(data))
 
 
 def join(first: int, second: int, second_bytes: int) -> int:
-    """Return L of two byte ranges in succession, given the L of each. The second range has ``second_bytes`` bytes."""
+    """Return L (see the module) of two consecutive byte ranges from the L of each. ``second_bytes`` is the second's
+    length.
+    """
     return shift(first, second_bytes) ^ second if first else second
 
 
@@ -126,8 +130,9 @@ def shift(register: int, count: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _tables_of_shift(count: int) -> Sums:
-    """Return the tables of the shift by ``count`` zero bytes. They are cached, because a layout has few different
-    counts.
+    """Return the tables of the shift by ``count`` zero bytes.
+
+    The tables are cached, because a layout has few different counts.
     """
     values = _BITS
     length = 1
@@ -151,7 +156,7 @@ def _shift_tables(length: int) -> Sums:
 
 
 def _tables(basis: list[int]) -> Sums:
-    """Return the tables of the linear function that maps each single bit to a value of ``basis``: 256 values for each
+    """Return the tables of the linear function that maps bit number i to ``basis[i]``: one table of 256 values per
     byte.
     """
     tables = np.zeros((len(basis) // 8, 256), dtype=np.uint32)
@@ -162,7 +167,7 @@ def _tables(basis: list[int]) -> Sums:
 
 
 def _apply(tables: Sums, values: NDArray[np.uint32] | NDArray[np.uint64]) -> Sums:
-    """Return the values of a linear function, given by its ``tables``, for many arguments."""
+    """Return the values of a linear function for many arguments. ``tables`` define the function."""
     digits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
     # `take` costs half as much as an index.
     out: Sums = tables[0].take(digits[:, 0])
@@ -212,14 +217,14 @@ _SECTOR_BYTES = 512
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorKey:
-    """The identity of a tensor: checkpoint (from 1), rank, and number on that rank (from 0)."""
+    """The identity of a tensor: checkpoint number (from 1), rank, and the tensor's number on that rank (from 0)."""
 
     checkpoint: int
     rank: int
     tensor: int
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an identity that the 64-bit word cannot encode uniquely."""
+        """Raise ValueError if a number is too large for the 64-bit word of a page."""
         limits = (
             ("checkpoint", self.checkpoint, CHECKPOINT_BITS),
             ("rank", self.rank, RANK_BITS),
@@ -231,12 +236,12 @@ class TensorKey:
 
 
 def content_seed(seed: int, subject: str) -> int:
-    """Return the 64-bit seed of one subject's content, so that two subjects of a run share no page."""
+    """Return a 64-bit seed for one subject's content, so that the subjects of a run have different pages."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{subject}".encode()).digest()[:8], "little")
 
 
 class _Kind:
-    """The properties that all pages of one number type share, such as the bits that a page's 64-bit word changes."""
+    """The properties of all pages of one number type, such as the bits that a page's 64-bit word may change."""
 
     def __init__(self, dtype: Dtype | None, mask: Words) -> None:
         self.dtype, self.mask = dtype, mask if dtype is None else mantissas(mask, dtype)
@@ -251,7 +256,7 @@ class _Kind:
 
 
 class _Rows:
-    """A block whose rows are the pages of one kind."""
+    """A block whose rows are pages of one number type."""
 
     def __init__(self, kind: _Kind, block: Words) -> None:
         self.kind, self.block = kind, block
@@ -266,10 +271,10 @@ class _Rows:
 
 
 class _Run(NamedTuple):
-    """Consecutive pages of one block, which contain the bytes ``start`` .. ``stop`` of the data.
+    """Consecutive pages of one block that contain the bytes ``start`` .. ``stop`` of the data.
 
-    ``head`` is the offset of the first of these bytes in the first page. ``rows`` and ``words`` have a row for each
-    page; only the first page and the last page can be cut.
+    ``head`` is the offset of byte ``start`` within the first page. ``rows`` and ``words`` have an item for each page.
+    The first and the last page may be incomplete.
     """
 
     start: int
@@ -280,7 +285,7 @@ class _Run(NamedTuple):
     words: Words
 
     def make(self, out: Words, first: int, stop: int) -> None:
-        """Fill the rows of ``out`` with the complete pages ``first`` .. ``stop`` of this run."""
+        """Write the complete pages number ``first`` .. ``stop`` of this run into the rows of ``out``."""
         kind, words, filled = self.kind, self.words[first:stop], self.kind.lanes
         rows, lanes = self.rows[first:stop, :filled], out[:, :filled]
         if kind.is_masked:
@@ -293,10 +298,9 @@ class _Run(NamedTuple):
 
 
 class _Memory:
-    """Allocates memory for blocks, two in each huge page. Outside huge pages, generating and comparing take 10 %
-    longer.
+    """Allocates memory for blocks in huge pages, two blocks in each. With normal pages, content takes 10 % longer.
 
-    A huge page is freed when both of its halves are freed. Threads may use an instance concurrently.
+    A huge page is freed when both blocks are freed. Threads may use an instance concurrently.
     """
 
     def __init__(self) -> None:
@@ -313,7 +317,7 @@ class _Memory:
 
 
 class _Scratch:
-    """The expected content of a block, for a thread that compares."""
+    """Memory for the expected content of one block. Each comparing thread has its own."""
 
     def __init__(self, memory: _Memory) -> None:
         self.words = memory.take()
@@ -322,7 +326,7 @@ class _Scratch:
 
 
 class _OfThread(threading.local):
-    """The scratch memory of each thread; None in a thread that has not compared, so that it uses no memory."""
+    """The scratch memory of each thread; None before the thread's first comparison."""
 
     scratch: _Scratch | None = None
 
@@ -330,13 +334,14 @@ class _OfThread(threading.local):
 class Content:
     """The content of all checkpoints of one subject. Threads may use it concurrently.
 
-    It uses 10 MiB at most, and 1 MiB more for each thread that compares.
+    It uses at most 10 MiB, and 1 MiB for each comparing thread.
 
-    ``compressible`` is the share of zeros in every page, for buyers who want to test an array's data reduction. With
-    ``constant``, all pages of all checkpoints are equal. The speeds with constant and with unique pages show whether
-    the content affects the array. If ``tensors`` contains the types of a rank's tensors, in the order of their numbers,
-    pages compress like such tensors. ``tensor_bits`` is the width of a tensor's number within a rank; every process
-    that generates or compares the content uses the same value.
+    ``compressible`` is the share of zeros in every page; it tests an array's data reduction. If ``constant``, all pages
+    of all checkpoints are equal; a comparison of speeds shows whether content affects the array.
+
+    ``tensors`` are the number types of a rank's tensors; if given, pages compress like such tensors. ``tensor_bits`` is
+    the number of bits for a tensor's number in a page's place. All processes that generate or compare the content use
+    the same value.
     """
 
     def __init__(
@@ -369,17 +374,15 @@ class Content:
         self._of_thread = _OfThread()
 
     def fill(self, out: Bytes, place: TensorKey, offset: int = 0) -> None:
-        """Write the bytes ``offset`` .. ``offset + len(out)`` of the tensor ``place`` into ``out``, a contiguous array
-        of bytes.
-        """
+        """Write the bytes of tensor ``place`` from ``offset`` on into ``out``, a contiguous array of bytes."""
         with _buffers_of_a_page():
             for run in self._runs(place, offset, len(out)):
                 self._fill(out[run.start : run.stop], run)
 
     def differing_pages(self, data: Bytes, place: TensorKey, offset: int = 0) -> list[tuple[int, int]]:
-        """Compare ``data`` with the bytes of a tensor from ``offset`` on.
+        """Compare ``data`` with the bytes of tensor ``place`` from ``offset`` on.
 
-        Return the (start, stop) positions in ``data`` of every page that differs, in order.
+        Return (start, stop) in ``data`` of every page that differs, in order.
         """
         bad: list[tuple[int, int]] = []
         scratch = self._of_thread.scratch = self._of_thread.scratch or _Scratch(self._memory_to_compare)
@@ -394,13 +397,13 @@ class Content:
         return bad
 
     def expected(self, place: TensorKey, offset: int, length: int) -> Bytes:
-        """Return a new array with the bytes ``offset`` .. ``offset + length`` of the tensor ``place``."""
+        """Return a new array with ``length`` bytes of tensor ``place`` from ``offset`` on."""
         out = np.empty(length, dtype=np.uint8)
         self.fill(out, place, offset)
         return out
 
     def crc32(self, place: TensorKey, length: int) -> int:
-        """Return the CRC-32 of the first ``length`` bytes of the tensor ``place``, without generating them."""
+        """Return the CRC-32 of the first ``length`` bytes of tensor ``place``, without generating them."""
         whole, rest = divmod(length, PAGE_BYTES)
         total = 0
         for page in range(0, whole, _CHECKSUM_PAGES):
@@ -413,14 +416,14 @@ class Content:
         return total ^ of_zeros(length)
 
     def origin(self, page: Bytes) -> tuple[TensorKey, int] | None:
-        """Return the tensor and page number of a complete page of this content; None for any other page."""
+        """Return the tensor and the page number of a complete page of this content; None for any other bytes."""
         for kind in () if self._constant else self._kinds:
             if found := self._origin_in(kind, page.view(np.uint64)[: kind.lanes]):
                 return found
         return None
 
     def _origin_in(self, kind: _Kind, lanes: Words) -> tuple[TensorKey, int] | None:
-        """Return the tensor and the page number of a page if it is of this kind; otherwise None."""
+        """Return the tensor and the page number of a page of this number type; None for any other bytes."""
         if len(lanes) < _COMMON:
             return None
         mask, common = kind.mask[: kind.lanes], kind.of(self._first)
@@ -456,7 +459,7 @@ class Content:
         return self._held(self._kind(place), _group(place, page))
 
     def _made(self, kind: _Kind, group: tuple[int, ...]) -> _Rows:
-        """Generate the block of a group of pages."""
+        """Generate the block for a group of pages."""
         generator = np.random.Generator(np.random.SFC64((self._seed, *group)))
         rows = self._memory.take()
         # In parts, because the allocator of each thread keeps the memory of one part.
@@ -472,7 +475,7 @@ class Content:
 
     @staticmethod
     def _fill(out: Bytes, run: _Run) -> None:
-        """Fill ``out`` with a run: complete pages directly, cut pages through a copy."""
+        """Write the bytes of a run into ``out``. Incomplete pages are generated separately and copied."""
         head, pages = run.head, len(run.words)
         first, last = (1 if head else 0), (head + len(out)) // PAGE_BYTES
         if first < last:
@@ -487,9 +490,7 @@ class Content:
             out[start:stop] = made[0].view(np.uint8)[begin : begin + stop - start]
 
     def _runs(self, place: TensorKey, offset: int, length: int) -> Iterator[_Run]:
-        """Yield the runs that contain the bytes ``offset`` .. ``offset + length`` of a tensor. A run ends where its
-        block ends.
-        """
+        """Yield the runs that contain ``length`` bytes of a tensor from ``offset`` on. Each run is within one block."""
         (page, head), done = divmod(offset, PAGE_BYTES), 0
         end = -(-(offset + length) // PAGE_BYTES)
         while page < end:
@@ -525,10 +526,9 @@ class Content:
 
 @contextlib.contextmanager
 def _buffers_of_a_page() -> Iterator[None]:
-    """Let numpy use buffers of one page.
+    """Let numpy use buffers of one page in the ``with`` block.
 
-    With larger buffers, numpy would copy each word before it spreads the word over its page, which takes twice the
-    time.
+    With larger buffers, numpy copies each word before it spreads the word over the page, which takes twice the time.
     """
     usual = np.setbufsize(_LANES)
     try:
@@ -538,7 +538,7 @@ def _buffers_of_a_page() -> Iterator[None]:
 
 
 def _group(place: TensorKey, page: int) -> tuple[int, ...]:
-    """Return the key of the block that a page uses: checkpoint, rank, group of tensors, group of pages."""
+    """Return the key of the block that a page uses."""
     return place.checkpoint, place.rank, place.tensor >> _TENSOR_SHIFT, page >> _PAGE_SHIFT
 
 
@@ -550,7 +550,7 @@ def _unmix(word: int) -> int:
 
 
 def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of the pages that differ. ``head`` is the offset of the first byte within its page."""
+    """Yield (start, stop) of each page that differs. ``head`` is the offset of the first byte within its page."""
     start = 0
     while start < len(seen):
         stop = min(len(seen), start + PAGE_BYTES - (head if start == 0 else 0))
@@ -560,8 +560,9 @@ def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, i
 
 
 def as_numbers(block: Words, kind: Dtype) -> Words:
-    """Return a block of random bits as numbers of the type ``kind``. Numbers of one byte have no exponent and stay
-    unchanged.
+    """Return a block of random bits as numbers of type ``kind``, with realistic exponents.
+
+    Numbers of one byte have no exponent and stay unchanged.
     """
     size = ITEM_BYTES[kind]
     if size == 1:
@@ -575,10 +576,7 @@ def as_numbers(block: Words, kind: Dtype) -> Words:
 
 
 def mantissas(mask: Words, kind: Dtype) -> Words:
-    """Return ``mask`` without the bits of exponents. The returned bits may differ from page to page.
-
-    In the first word, all bits of ``mask`` are returned.
-    """
+    """Return ``mask`` without the bits of exponents of type ``kind``. The first word keeps all bits."""
     size = ITEM_BYTES[kind]
     if size == 1:
         return mask
@@ -590,8 +588,8 @@ def mantissas(mask: Words, kind: Dtype) -> Words:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A wrong range of a tensor, with one kind of fault. ``offset`` is its position in the tensor, ``bytes`` its
-    length.
+    """A wrong range of a tensor with one kind of fault. ``offset`` and ``bytes`` are its position and length in the
+    tensor.
     """
 
     kind: FaultKind
@@ -603,10 +601,10 @@ class Finding:
 def compare(
     content: Content, data: Bytes, place: TensorKey, offset: int = 0, *, maximum: int = 20
 ) -> tuple[int, list[Finding]]:
-    """Compare bytes that were read with the expected bytes of a tensor.
+    """Compare ``data``, which were read, with the bytes of tensor ``place`` from ``offset`` on.
 
-    ``data`` are the tensor's bytes from ``offset`` on. Return the number of wrong pages, and the first ``maximum``
-    wrong ranges. Neighbouring pages with the same kind of fault form one range.
+    Return the number of wrong pages and the first ``maximum`` wrong ranges. Neighbouring pages with the same kind of
+    fault form one range.
     """
     bad = content.differing_pages(data, place, offset)
     findings: list[Finding] = []

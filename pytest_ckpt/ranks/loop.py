@@ -1,4 +1,4 @@
-"""Runs one measurement on all ranks: saves, cache drop, loads, scenarios."""
+"""Runs the measurement of one subject on all ranks: saves, drops of caches, loads, and additional scenarios."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedLoads:
-    """Performs the counted loads of all kept checkpoints, in turns.
+    """Performs the subject's own loads. If there are more loads than kept checkpoints, checkpoints are loaded in turns.
 
     ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` drops the
     cached data of the files that this rank will read next. ``take_in`` is called with the result of every load. If
-    ``lends_memory``, a rank has memory for a shard that is larger than its own. If ``knows_bytes``, files have the
-    layout's sizes, so the bytes that passed through a cache can be added up.
+    ``lends_memory``, a rank has enough memory for a shard that is larger than its own. If ``knows_bytes``, files have
+    the sizes of the layout, so the number of bytes that passed through a cache is known.
     """
 
     group: Group
@@ -83,12 +83,11 @@ class CountedLoads:
     take_in: Callable[[Loaded], None]
 
     def measure(self, engine: Loader, kept: Sequence[int], count: int) -> tuple[bool, tuple[MovedBytes, ...]]:
-        """Load ``count`` times. Return whether hosts loaded the files of other hosts, and how many bytes each host
-        moved at least between a save and a load.
+        """Load ``count`` times. Return whether hosts loaded other hosts' files, and the bytes that each host moved.
 
-        If possible, ranks of several hosts load files that another host has written, because a host does not cache data
-        that it has not read. The bytes are known only on rank 0. They are empty if every host counts its cached pages,
-        because they are not required then.
+        A host has not cached files that only another host has written or read. So, if possible, ranks load files of
+        another host. The moved bytes are the minimum between two uses of a checkpoint. They are known only on rank 0,
+        and only needed if cached pages cannot be counted; otherwise they are empty.
         """
         order = [kept[number % len(kept)] for number in range(count)]
         wants_another = self.cache.wants_proof or self.group.spans_hosts
@@ -118,9 +117,11 @@ class CountedLoads:
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
 
     def _of_another_host(self) -> RankLayout | None:
-        """Return the shard of another host that this rank loads; None unless every rank can load such a shard.
+        """Return the shard that this rank loads instead of its own, from another host; None if ranks load their own
+        shards.
 
-        Containers on one kernel may share one client, so they count as one host here.
+        Either all ranks load shards of other hosts, or no rank does. Containers of one kernel count as one host here,
+        because they may share a client of the storage.
         """
         hosts: list[str] = self.group.share(self.group.gather(boot_id()))
         reading = shifted(self.layout, hosts)
@@ -137,9 +138,9 @@ _RESIDENT_WITHOUT_DROP = 0.01
 
 
 class MeasurementLoop:
-    """Runs one task. Rank 0 sends every result to the controller as soon as it is known.
+    """Runs the measurement of one task. Rank 0 sends every result to the controller as soon as the result is known.
 
-    ``depth`` is the number of requests that the engine ``stream`` keeps in flight; None until it is known.
+    ``depth`` is the number of requests that engine ``stream`` keeps in flight; None until it is known.
     """
 
     def __init__(self, group: Group, activity: Activity, task: Task, job: Job) -> None:
@@ -168,9 +169,9 @@ class MeasurementLoop:
         self._found = LoopResults()
 
     def run(self) -> None:
-        """Measure, verify, and remove the written files (unless they are kept).
+        """Measure saves and loads, compare the loaded bytes, and remove the files unless the task keeps them.
 
-        If an error occurs and the target was replaced, raises ReplacedError instead of the error.
+        Raises ReplacedError instead of any other error if the run's directory was replaced.
         """
         try:
             self._measure()
@@ -293,12 +294,16 @@ class MeasurementLoop:
         return HostCache(self._group, self._activity, self._store, self._task.subject.slug, self._task.drop_caches)
 
     def _try_clients(self) -> None:
-        """Find the number of requests in flight, then the client ceilings with this number."""
+        """Find the number of requests in flight. Then measure the client ceilings (rates without storage) with this
+        number.
+        """
         self._choose_depth()
         self._find_ceilings()
 
     def _choose_depth(self) -> None:
-        """Set the number of requests in flight: the given or known number, otherwise the result of a ramp."""
+        """Set the number of requests in flight: the job's number if there is one, or else the result of a ramp or the
+        default.
+        """
         ramp = self._task.ramp
         if self._task.engine != STREAM:
             return
@@ -313,7 +318,7 @@ class MeasurementLoop:
         self._do.send(DepthChosen(subject=self._task.subject, depth=self.depth))
 
     def _find_ceilings(self) -> None:
-        """Measure the client ceilings if each save generates its content while it writes; otherwise do nothing."""
+        """Measure the client ceilings (rates without storage) if the engine generates content while it writes."""
         if self._task.engine != STREAM or self._task.stages or self._task.codec:
             return
         search = CeilingSearch(
@@ -329,7 +334,7 @@ class MeasurementLoop:
         self._do.send(CeilingsMeasured(subject=self._task.subject, ceilings=ceilings))
 
     def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
-        """Run a ramp and return the number of requests in flight that it found. Record the wrong bytes of its loads."""
+        """Run a ramp. Return the number of requests in flight that it found, and record the wrong bytes of its loads."""
         from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
 
         # A separate store, so that the requests of the ramp are not counted as the subject's own.
@@ -351,7 +356,7 @@ class MeasurementLoop:
         return depth
 
     def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
-        """Measure the patterns of the task: with ``lasts`` the patterns that last for hours, otherwise the others."""
+        """Measure the task's patterns that last for hours (``lasts``), or all its other patterns."""
         of_scenario: dict[str, list[Pattern]] = {}
         for row in (PATTERNS[name] for name in self._task.patterns):
             if row.lasts is lasts:
@@ -386,16 +391,16 @@ class MeasurementLoop:
         )
 
     def _strategy(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Strategy:
-        """Return the strategy that saves this rank's own files. If ``aside`` is not empty, the content differs from the
-        subject's.
+        """Return the strategy that saves this rank's own files.
 
-        If ``plain``, the strategy does not use the task's codec.
+        If ``aside`` is not empty, the content differs from the subject's. If ``plain``, the task's codec is not used.
         """
         return self._saving(self._engine(constant=constant, aside=aside, plain=plain), self._store)
 
     def _saver(self, shard: RankLayout, store: Store) -> Strategy:
-        """Return a strategy that saves full checkpoints of a shard to a store, with content other than the
-        subject's."""
+        """Return a strategy that saves full checkpoints of ``shard`` to ``store``, with other content than the
+        subject's.
+        """
         content = content_of(self._task, shard, aside="contention")
         return self._saving(self._made(shard, content, self._saving_options(), is_full=True), store)
 
@@ -416,11 +421,10 @@ class MeasurementLoop:
         return self._made(self._shard, content, self._saving_options(), plain=plain)
 
     def _saving_options(self) -> EngineOptions:
-        """Return the options of the saving engine, as required by the strategy."""
         return replace(self._options, stages=self._task.stages, by_process=self._task.by_process)
 
     def _training(self, engine: Engine) -> TrainingSteps | None:
-        """Return the simulated training steps that run during saves; None if saves block training."""
+        """Return the simulated training steps that run during saves. Return None if saves block training."""
         task = self._task.training
         if task is None:
             return None
@@ -429,13 +433,13 @@ class MeasurementLoop:
         )
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
-        """Return a loader of a shard, which this rank or another rank has written."""
+        """Return a loader of a shard. This rank or another rank has written the shard."""
         return self._made(shard, content_of(self._task, shard), options)
 
     def _made(
         self, shard: RankLayout, content: Content, options: EngineOptions, *, plain: bool = False, is_full: bool = False
     ) -> Engine:
-        """Return the engine of a shard. If ``is_full``, every save is a full one, even if the task has deltas."""
+        """Return the engine of a shard. If ``is_full``, all its saves are full, even if the task saves deltas."""
         engine = made_engine(self._task, shard, content, self._group, self._activity, options, plain=plain)
         expect_parts(engine, self._store)
         if (rule := self._task.deltas) and not is_full:
@@ -443,10 +447,10 @@ class MeasurementLoop:
         return engine
 
     def _time_canaries(self, cache: HostCache) -> None:
-        """Save extra checkpoints and time reads of them, because the cached pages cannot all be counted.
+        """Save extra checkpoints and time reads of them, because not all cached pages can be counted.
 
-        The kept checkpoints are deleted to make room. If files must stay on the target (``--ckpt-keep-files``), no
-        reads are timed.
+        The kept checkpoints are deleted first, to free space. If files must stay on the target (``--ckpt-keep-files``),
+        there are no extra checkpoints.
         """
         task, do, kept = self._task, self._do, tuple(self._own.kept)
         second: Store | None = load(self._second.opener)(self._second) if self._second else None
@@ -473,8 +477,10 @@ class MeasurementLoop:
         self._do.send(IntegrityCompared(subject=self._task.subject, integrity=integrity))
 
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
-        """Drop the cached data of the files that this rank will read next, as the task's policy requires. With
-        ``again``, the rank may have read them before.
+        """Drop the cached data of the files that this rank will read next, if the task's policy requires it.
+
+        If ``again``, this rank may have read the files before, so the data are dropped in any case except with policy
+        ``never``.
         """
         task, results = self._task, self._found
         self._do.await_files(files)
@@ -517,8 +523,9 @@ class LoopResults:
     canaries: tuple[CanaryReads, ...] = ()
 
     def take(self, loaded: Loaded, expected_bytes: int) -> Integrity:
-        """Add the result of one of the subject's own loads. Return all comparisons so far, out of ``expected_bytes`` in
-        total.
+        """Add the result of one of the subject's own loads. Return the sum of all comparisons so far.
+
+        ``expected_bytes`` is the number of bytes that all loads together must compare.
         """
         if loaded.operation and loaded.operation.mapped_bytes:
             resident = (loaded.operation.resident_bytes or 0) / loaded.operation.mapped_bytes

@@ -1,4 +1,6 @@
-"""Saves, loads and deletes of one subject, each done by all ranks together, from a barrier to the slowest rank."""
+"""Saves, loads and deletes of one subject. All ranks perform an operation together; its time ends with the slowest
+rank.
+"""
 
 from __future__ import annotations
 
@@ -48,15 +50,18 @@ _FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
 class RankOperation:
     """One operation as one rank measured it, on its own monotonic clock.
 
-    ``seconds`` is the time from the barrier of a step until this rank was done, summed over all steps. A save has one
-    step, which ends when its bytes are durable. ``directory_seconds`` is the further time in which this rank made the
-    names of its host's files durable; 0 on ranks that do not do this. On a rank that commits, ``commit_seconds`` is the
-    time of the commit only, and ``committed_seconds`` runs from the barrier until the checkpoint was committed.
-    ``returned_seconds`` of a save runs from the barrier until the job could continue, and ``staged_seconds`` until the
-    job could change its state. ``copying_seconds`` is the part of these times in which the state was copied in memory.
-    ``resident`` contains two numbers about the files before a load: their bytes in the page cache, and all their bytes.
-    ``stalled_seconds`` is the maximum time for which a load waited for its own comparison, not for the storage.
-    ``starved_seconds`` is the time in which a thread was ready to run and had no CPU.
+    ``seconds`` is the time from the barrier before a step until this rank was done, summed over all steps. A save has
+    one step, which ends when its bytes are durable. ``directory_seconds`` is the additional time in which this rank
+    made file names durable; 0 on ranks that do not do this.
+
+    A rank that commits has two more times: ``commit_seconds`` for the commit only, and ``committed_seconds`` from the
+    barrier until the checkpoint was committed. Two times of a save start at the barrier: ``returned_seconds`` ends when
+    the job could continue, ``staged_seconds`` when the job could change its state. ``copying_seconds`` is the part of
+    these times in which the state was copied in memory.
+
+    ``resident`` describes the files before a load: (bytes in the page cache, all bytes). ``stalled_seconds`` is the
+    maximum time for which a load waited for its own comparison instead of the storage. ``starved_seconds`` is the time
+    in which a thread was ready to run and had no CPU.
     """
 
     seconds: float
@@ -76,9 +81,8 @@ class RankOperation:
 def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[RankOperation]) -> Operation:
     """Return one operation that combines the measurements of all ranks. ``ranks`` is in rank order.
 
-    The time of the slowest rank counts. Rank 0 waits for the slowest rank before it commits, so its clock covers the
-    whole save, although it may have started slightly later. The time of a load without stalls is the maximum over ranks
-    after each rank's stalls are subtracted. The wait of a save without the copies is computed in the same way.
+    The time of the slowest rank counts. Rank 0 waits for the slowest rank before it commits, so rank 0's clock covers
+    the complete save. The stalls of a load are its time minus the slowest rank's time without stalls.
     """
     rank_seconds = tuple(o.seconds for o in ranks)
     slowest = max(range(len(ranks)), key=rank_seconds.__getitem__)
@@ -118,8 +122,9 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
 
 
 def _copying(ranks: Sequence[RankOperation]) -> float | None:
-    """Return how many seconds sooner all ranks could have continued if copies took no time; None if a rank did not
-    continue.
+    """Return how many seconds sooner all ranks could have continued if copying the state took no time.
+
+    Return None if a rank could not continue.
     """
     blocked = [_last((o.returned_seconds, o.staged_seconds)) for o in ranks]
     last = _last(blocked)
@@ -128,8 +133,9 @@ def _copying(ranks: Sequence[RankOperation]) -> float | None:
 
 
 def _last(seconds: Iterable[float | None]) -> float | None:
-    """Return the time when the last rank reached a point, given the time of each rank; None if a rank did not
-    reach it.
+    """Return the time when the last rank reached a point; None if a rank did not reach it.
+
+    ``seconds`` contains the time of each rank.
     """
     reached = list(seconds)
     return None if None in reached else max(s for s in reached if s is not None)
@@ -138,8 +144,9 @@ def _last(seconds: Iterable[float | None]) -> float | None:
 def summed(
     pairs: Sequence[tuple[DurabilityProof | None, CommitProof | None]], *, saves: int, commits: int
 ) -> Durability:
-    """Return the sums of the calls that made files, names and commits durable, over ``saves`` saves with ``commits``
-    commits. ``pairs`` contains the proofs of every rank.
+    """Return how many files, names and commits were made durable in ``saves`` saves and ``commits`` commits.
+
+    ``pairs`` contains the proofs of every rank.
     """
     proofs = [durability for durability, _ in pairs if durability]
     # If a save ended with names pending, the directory of each such rank must still be synced.
@@ -161,7 +168,7 @@ def summed(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """The result of a load over all ranks; the values are complete only on rank 0."""
+    """The result of a load over all ranks. It is complete only on rank 0."""
 
     operation: Operation | None
     bytes_checked: int
@@ -170,7 +177,7 @@ class Loaded:
     rank_bytes: tuple[int, ...]
 
     def integrity(self, expected_bytes: int) -> Integrity:
-        """Return the comparison of this load. The load should have compared ``expected_bytes`` bytes."""
+        """Return the comparison of this load, which should have compared ``expected_bytes`` bytes."""
         return Integrity(
             bytes_expected=expected_bytes,
             bytes_checked=self.bytes_checked,
@@ -182,8 +189,8 @@ class Loaded:
 class Operations(Checkpoints):
     """The operations of all ranks on a subject's checkpoints in ``store``.
 
-    ``stages`` accumulates this rank's seconds by purpose. ``is_local``: the store is in a local tier. An operation that
-    is not ``counted`` is not one of the subject's own saves and loads, but part of an additional measurement.
+    ``stages`` contains this rank's seconds by purpose. If ``is_local``, the store is in a local tier. Operations with
+    role ``counted`` are the subject's own saves and loads; others belong to additional measurements.
     """
 
     def __init__(
@@ -224,13 +231,13 @@ class Operations(Checkpoints):
         tell: bool = False,
         training: TrainingSteps | None = None,
     ) -> Operation | None:
-        """Save a checkpoint by the strategy: each participating rank saves its own files. Return on rank 0 the
-        operation, after the save has ended.
+        """Save a checkpoint, and wait until the save has ended. Return the operation on rank 0, and None elsewhere.
 
-        ``at`` identifies the save if it is not one of the subject's own. ``meanwhile`` runs concurrently on this rank;
-        its event is set when the save has ended. ``content`` is the number of the content if it differs from the
-        checkpoint's number. The time of a save that is not counted is added to ``stage``. With ``tell``, rank 0 reports
-        the start of the save. ``training`` runs during the save, once the job may continue.
+        Each rank with ``takes_part`` saves its own files. If the save is not one of the subject's own, ``at``
+        identifies it, and its time is added to ``stage``. ``meanwhile`` runs concurrently on this rank; its event is
+        set when the save has ended. ``content`` is the number of the content, by default the checkpoint's number. If
+        ``tell``, rank 0 reports the start of the save. ``training`` runs during the save, as soon as the job may
+        continue.
         """
         at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
         with self.stage("content", at.at("content")):
@@ -296,10 +303,10 @@ class Operations(Checkpoints):
         scenario: Scenario = "",
         names: Iterable[str] | None = None,
     ) -> Loaded:
-        """Load a checkpoint in the steps of ``engine``, and compare every byte during or between these steps.
+        """Load a checkpoint in the steps of ``engine``. Every byte is compared, during a step or after it.
 
-        ``number`` is the number of the load in reports. ``names`` are the files that the engine reads if they are not
-        this rank's own.
+        ``number`` is the number of the load in reports. ``names`` are the files that the engine reads, by default this
+        rank's own files.
         """
         at = OperationRef(subject=self.subject, scenario=scenario, action="load", index=number)
         if counted:
@@ -355,20 +362,20 @@ class Operations(Checkpoints):
         )
 
     def replaced(self) -> str:
-        """Return a sentence if the run's directory was replaced; empty if it was not, or if this cannot be detected."""
+        """Return a sentence if the run's directory was replaced; otherwise an empty text. Some stores cannot detect it."""
         return cast("StoreOfPaths", self._store).replaced() if hasattr(self._store, "replaced") else ""
 
     def _stays(self) -> None:
-        """Raise ReplacedError if the run's directory was replaced; called before and after a counted operation."""
+        """Raise ReplacedError if the run's directory was replaced."""
         if why := self.replaced():
             raise ReplacedError(why)
 
     def await_files(self, files: Sequence[Files]) -> None:
-        """Wait until this rank sees the files of other ranks that it is about to read; all ranks call this together."""
+        """Wait until this rank sees the other ranks' files that it will read next. All ranks call this together."""
         self.across_hosts.files(files, self._entries)
 
     def delete(self, checkpoint: int) -> float:
-        """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""
+        """Delete a checkpoint. Return the seconds until all ranks were done, by this rank's clock."""
         self._start(OperationRef(subject=self.subject, action="delete", index=checkpoint), tell=False)
         start = time.perf_counter()
         self.delete_own(checkpoint)
@@ -382,8 +389,9 @@ class Operations(Checkpoints):
         self._store.delete(self.ref(checkpoint), self.own_names(checkpoint))
 
     def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
-        """Remove what deleted checkpoints left, such as their directories. With ``of_all``, also remove what the
-        subject left; it must have no checkpoints then.
+        """Remove the remains of deleted checkpoints, such as directories.
+
+        If ``of_all``, also remove the other remains of the subject, which must have no checkpoints then.
         """
         self._group.wait()
         if leads(self._group, self._store):
@@ -394,7 +402,9 @@ class Operations(Checkpoints):
         self._group.wait()
 
     def durability(self) -> Durability | None:
-        """Return, on rank 0, how many files, names and commits all counted saves made durable; None elsewhere."""
+        """Return on rank 0 how many files, names and commits the subject's own saves made durable. Return None
+        elsewhere.
+        """
         gathered = self._group.gather([(s.durability, s.commit) for s in self._saved])
         if self._group.rank != 0:
             return None
@@ -402,8 +412,10 @@ class Operations(Checkpoints):
         return summed(pairs, saves=len(self._saved), commits=self._commits)
 
     def added_facts(self) -> dict[str, str]:
-        """Describe the calls that pytest-ckpt adds to the engine's own calls in every counted save; empty if there are
-        none. All ranks call this together.
+        """Return a description of the calls that pytest-ckpt adds to the engine's calls in every save; empty if there
+        are none.
+
+        All ranks call this together.
         """
         seconds = max((saved.timing.names_seconds for saved in self._saved), default=0.0)
         longest = longest_seconds(self._group, seconds)
@@ -416,8 +428,9 @@ class Operations(Checkpoints):
 
     @contextmanager
     def stage(self, spent_on: str, at: OperationRef | None) -> Iterator[None]:
-        """Add the seconds of the ``with`` block, on this rank's clock, to the stage ``spent_on`` of the measurement. If
-        ``at`` is given, it becomes this rank's current operation.
+        """Add the seconds of the ``with`` block to the stage ``spent_on``, by this rank's clock.
+
+        If ``at`` is given, it becomes this rank's current operation.
         """
         if at:
             self._activity.begin(at)
@@ -426,7 +439,7 @@ class Operations(Checkpoints):
         self._spent(spent_on, time.perf_counter() - start)
 
     def all(self, stage: Stage, scenario: Scenario = "", level: float = 0.0) -> OperationRef:
-        """Return the reference of a stage that concerns all operations, such as dropping caches."""
+        """Return the reference of a stage that concerns all operations, such as a drop of caches."""
         return OperationRef(subject=self.subject, scenario=scenario, stage=stage, level=level)
 
     def one(self, scenario: Scenario, action: Action, index: int, level: float = 0.0) -> OperationRef:
@@ -434,12 +447,12 @@ class Operations(Checkpoints):
         return OperationRef(subject=self.subject, scenario=scenario, action=action, index=index, level=level)
 
     def send(self, event: Event) -> None:
-        """Send an event to the controller, from rank 0."""
+        """Send an event to the controller if this is rank 0."""
         if self._group.rank == 0:
             self._activity.tell(event)
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
-        """Report from rank 0 the end of a step that is not one of the subject's own saves and loads."""
+        """Report the end of a step if this is rank 0. The step is not one of the subject's own saves and loads."""
         self.send(StepDone(subject=self.subject, kind=kind, index=index, step_seconds=seconds))
 
     def _start(self, at: OperationRef, *, tell: bool) -> None:
@@ -459,7 +472,10 @@ class Operations(Checkpoints):
         counted: bool,
         stage: str = "probes",
     ) -> Operation | None:
-        """Gather the times of all ranks; on rank 0, report the operation and return it."""
+        """Gather the times of all ranks. Return the operation on rank 0, and None elsewhere.
+
+        If ``counted``, rank 0 also reports the operation to the controller.
+        """
         all_own = self._group.gather(own)
         if self._group.rank != 0:
             return None
@@ -470,7 +486,7 @@ class Operations(Checkpoints):
         return operation
 
     def faults(self, checks: Iterable[Comparison], checkpoint: int) -> list[Fault]:
-        """Return the faults of ``checks``, this rank's comparisons of a checkpoint, with rank and host added."""
+        """Return the faults in ``checks``, this rank's comparisons of a checkpoint, with this rank's number and host."""
         return [
             Fault(
                 kind=f.kind,
@@ -492,7 +508,7 @@ class Operations(Checkpoints):
 
 
 class BackgroundThread(threading.Thread):
-    """Runs a function during an operation. `finish` raises the function's error."""
+    """A thread that runs a function during an operation. `finish` raises the function's error."""
 
     def __init__(self, act: Callable[[threading.Event], None]) -> None:
         super().__init__()
@@ -501,14 +517,14 @@ class BackgroundThread(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Call the function; keep its error for `finish`."""
+        """Call the function, and store its error for `finish`."""
         try:
             self._act(self._over)
         except BaseException as error:  # it is raised by finish
             self._error = error
 
     def finish(self) -> None:
-        """Signal that the operation is over, wait for the thread's end and raise its error."""
+        """Signal that the operation has ended, wait for the function, and raise its error."""
         self._over.set()
         self.join()
         if self._error:

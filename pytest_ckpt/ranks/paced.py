@@ -1,7 +1,7 @@
 """Paced saves: a store whose files accept bytes at a limited rate, so that a save takes a given time.
 
-A pace is a schedule from the start of a save. A save that was delayed catches up as fast as the storage allows, so
-short delays do not add up.
+A pace is a schedule from the start of a save. If a save is late, it continues as fast as the storage allows, so short
+delays do not add up.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PIECE_STEP_BYTES = 64 << 10
 
 
 class Pace:
-    """The schedule of one rank's saves. It spreads the bytes of a save's files over ``seconds``.
+    """The schedule of one rank's saves, which spreads the bytes of a save over ``seconds``.
 
-    Saves before the call of `learn` are not paced. ``bytes`` counts the bytes written since `begin`. If
-    ``is_bypassed``, an engine has written by calls that cannot be paced.
+    Saves before the first call of `learn` are not paced. ``bytes`` is the number of bytes written since `begin`. If
+    ``is_bypassed`` is true, an engine may have written bytes without the pace.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -42,13 +42,11 @@ class Pace:
         self.is_bypassed = False
 
     def until(self, over: threading.Event) -> None:
-        """Stop the pace as soon as ``over`` is set: from then on, bytes are written without waiting."""
+        """Write without waiting as soon as ``over`` is set."""
         self._over = over
 
     def learn(self) -> None:
-        """Pace the following saves for as many bytes as the last save wrote. Files may contain more or fewer bytes than
-        their tensors.
-        """
+        """Use the number of bytes of the last save as the size of the following saves, which defines their rate."""
         # A rank may have no files.
         if self.bytes:
             self._rate = self.bytes / self._seconds
@@ -59,7 +57,7 @@ class Pace:
         self._start, self.bytes = time.perf_counter(), 0
 
     def pieces(self, data: Buffer, *, cut: bool) -> Iterator[memoryview]:
-        """Yield ``data`` when it may be written: as a whole, or with ``cut`` in pieces, each at its own time."""
+        """Yield ``data`` when it may be written. With ``cut``, yield it in pieces, each at its own time."""
         view = memoryview(data).cast("B")
         step = self._piece_bytes if cut else len(view)
         for offset in range(0, len(view), step or 1):
@@ -73,9 +71,7 @@ class Pace:
             self._wait(end)
 
     def _wait(self, due: float) -> None:
-        """Wait until the clock reads ``due``, or until the pace is stopped. Return immediately if the save is behind
-        schedule.
-        """
+        """Wait until the clock reads ``due`` or the pace is stopped."""
         if (early := due - time.perf_counter()) > 0:
             self._over.wait(early)
 
@@ -83,7 +79,7 @@ class Pace:
 class _PacedSink:
     """A file that accepts bytes at a pace.
 
-    Write-back of the page cache is started after each piece. Otherwise fsync would write all bytes together, without a
+    Write-back of the page cache is started after each piece; otherwise fsync would write all bytes together without a
     pace.
     """
 
@@ -102,9 +98,7 @@ class _PacedSink:
         return self._end - start
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write ``data`` at an offset. If the store uses parts, ``data`` is a complete part and is written as a
-        whole.
-        """
+        """Write ``data`` at an offset. If the store uses parts, ``data`` is one complete part and is not divided."""
         for piece in self._pace.pieces(data, cut=self._sink.part_bytes is None):
             self._sink.write_at(offset, piece)
             self._written(offset, len(piece))
@@ -131,7 +125,7 @@ class _PacedDraft(WrappedDraft):
         return cast("Sink", _PacedSink(self._draft.create(name, size), self._pace))
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of the wrapped draft, and record that an engine may now write without the pace."""
+        """Return an attribute of the wrapped draft, and record that the engine may use it to write without the pace."""
         self._pace.is_bypassed = True
         return getattr(self._draft, name)
 
@@ -154,5 +148,5 @@ class _PacedStore:
 
 
 def paced_store(store: Store, pace: Pace) -> Store:
-    """Return a store whose files accept bytes at a pace."""
+    """Return a wrapper of ``store`` whose files accept bytes at ``pace``."""
     return cast("Store", _PacedStore(store, pace))

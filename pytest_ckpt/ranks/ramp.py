@@ -1,7 +1,8 @@
-"""The ramp: scratch saves and loads with increasing numbers of requests in flight, before a subject's first save.
+"""The ramp: finds the number of requests in flight with the highest useful rate, before a subject's first save.
 
-All ranks take part. Each step saves a separate checkpoint with different content, evicts it from this client's cache,
-reads it once and deletes it. These operations are not counted as saves or loads, but their wrong bytes are counted.
+Scratch checkpoints are saved and loaded with several numbers of requests in flight, in descending and then ascending
+order. All ranks take part. Each step saves a scratch checkpoint, evicts it from this client's cache, reads it once and
+deletes it. These saves and loads are not results of the subject, but their wrong bytes are counted.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 class Ramp:
     """Finds the best number of requests in flight.
 
-    ``store`` counts the requests of the ramp separately from the subject's requests. ``fault_count`` and ``faults``
-    describe the wrong bytes in loads of scratch checkpoints.
+    ``store`` is separate from the subject's store, so requests of the ramp are not counted as the subject's.
+    ``fault_count`` and ``faults`` describe the wrong bytes in loads of scratch checkpoints.
     """
 
     group: Group
@@ -81,9 +82,7 @@ class Ramp:
     def _step(
         self, do: Operations, shard: RankLayout, content: Content, depth: int, number: int, step_bytes: int
     ) -> RampStep:
-        """Save and load a scratch checkpoint with ``depth`` requests in flight; return the rates, which are the same on
-        all ranks.
-        """
+        """Save and load a scratch checkpoint with ``depth`` requests in flight. Return the rates, on all ranks."""
         options = replace(self.options, depth=depth)
         engine = made_engine(self.task, shard, content, self.group, self.activity, options, plain=True)
         expect_parts(engine, self.store)
@@ -106,7 +105,7 @@ class Ramp:
         return step
 
     def _load(self, do: Operations, engine: Engine, depth: int, number: int) -> Loaded:
-        """Evict the scratch checkpoint from this client's cache, as far as possible, and load it."""
+        """Evict the scratch checkpoint from this client's cache, as far as possible, then load it."""
         files = [do.files(number)]
         do.await_files(files)
         if not self.cache.is_declared_cold:

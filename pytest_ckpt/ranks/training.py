@@ -1,4 +1,4 @@
-"""Simulated training: in each step all ranks wait, work on the saved state, and wait for each other."""
+"""Simulated training. In each step, all ranks change the saved state, sleep, and wait for each other."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _FLIP = np.uint8(0xA5)
 
 
 class TrainingSteps:
-    """The simulated steps of this rank; all ranks perform them together. Only rank 0's times are kept.
+    """The simulated steps of this rank. All ranks perform the steps together. Only rank 0's times are used.
 
-    Each step does a fixed amount of work, which may take longer during a save. The work changes the state in place, so
-    a save that still reads the state writes wrong bytes, which the comparison finds.
+    Each step does a fixed amount of work, which may take longer during a save. The work changes the state in memory. If
+    a save still reads the state, it writes wrong bytes, which the comparison of loads finds.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TrainingSteps:
         self._during: list[StepBatch] = []
 
     def begin(self) -> None:
-        """Calibrate the work of a step on the existing state; perform the steps before the first save."""
+        """Calibrate the work of a step on the existing state. Then perform the steps before the first save."""
         seconds = []
         # Once, because checkpoints are filled into the same memory, and a step must not search for it.
         self._state = state_of(self._engine)
@@ -86,8 +86,9 @@ class TrainingSteps:
         self._during = batches
 
     def end_save(self, checkpoint: int) -> None:
-        """Perform steps after a save, and record all steps of this save. The steps between two saves belong to both
-        saves.
+        """Perform steps after a save, and record all steps of the save: before, during and after.
+
+        Steps between two saves are recorded for both saves.
         """
         before, self._alone = self._alone, self._steps_alone()
         self._saves.append(
@@ -114,7 +115,7 @@ class TrainingSteps:
         return tuple(seconds)
 
     def _step(self, *, goes_on: bool) -> bool:
-        """Perform one step: work, sleep for the time of the simulated accelerator, and wait for the other ranks.
+        """Perform one step: work, sleep instead of an accelerator's work, and wait for the other ranks.
 
         Return whether ``goes_on`` is true on any rank.
         """
@@ -146,7 +147,7 @@ def change_all(state: Sequence[Bytes]) -> None:
 
 
 def _halved(batches: Sequence[StepBatch]) -> list[StepBatch]:
-    """Return half as many batches: each is the sum of two consecutive ones."""
+    """Return half as many batches. Each batch is the sum of two consecutive batches."""
     return [
         StepBatch(steps=a.steps + b.steps, seconds=a.seconds + b.seconds)
         for a, b in zip(batches[::2], batches[1::2], strict=True)

@@ -1,1 +1,3 @@
-"""Derives the pattern of a job's saves from its strace log."""
+"""Derives a pattern from a job's strace log or from the files of a checkpoint. A pattern is the file operations of a
+save.
+"""

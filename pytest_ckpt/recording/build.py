@@ -1,4 +1,8 @@
-"""Builds the pattern of a save from the calls of a job: ranks, lanes, phases, sequences of equal writes. Pure."""
+"""Builds the pattern of a save from the calls of a job. All functions are pure.
+
+A pattern assigns each call to a rank, a lane and a phase. A lane is a sequence of calls that a replay makes in one
+thread. Ranks wait for each other between phases. Consecutive equal writes become one step.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +31,10 @@ _SHORTEST_PAUSE_US = 1_000
 def pattern_of(
     calls: Sequence[TracedCall], under: str, label: str, created_by: str, *, with_pauses: bool = False
 ) -> Pattern:
-    """Return the pattern of the writes below ``under``. Raises UsageError if the calls are not a pattern of a save.
+    """Return the pattern of the writes below the directory ``under``.
 
-    ``label`` and ``created_by`` are fields of the pattern. The steps have pauses only with ``with_pauses``.
+    ``label`` and ``created_by`` are fields of the pattern. Its steps contain pauses only with ``with_pauses``. Raises
+    UsageError if the calls are not a pattern of a save.
     """
     threads = Threads(calls)
     files = JobFiles(under=under, process=threads.process)
@@ -116,7 +121,6 @@ def pattern_of(
 
 
 def _refuse_shared(acts: Sequence[FileCall], ranks: Mapping[int, int]) -> None:
-    """Raise UsageError if several ranks work on one file."""
     of_file: dict[int, set[int]] = defaultdict(set)
     for act in acts:
         of_file[act.file].add(ranks[act.thread])
@@ -131,10 +135,10 @@ def _refuse_shared(acts: Sequence[FileCall], ranks: Mapping[int, int]) -> None:
 
 
 def _pauses(acts: Sequence[FileCall], lanes: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return the pause before each call, in microseconds: the time since the lane's previous call ended.
+    """Return the pause before each call, in microseconds: the time since the previous call of its lane ended.
 
-    Before the first call of a lane, it is the time since the phase began. A phase begins when all calls of earlier
-    phases have ended, so the time for which a rank waits for other ranks is not a pause.
+    If the call is the first of its lane, the pause is the time since the phase began. A phase begins when all calls of
+    earlier phases have ended, so waits for other ranks are not part of a pause.
     """
     ends: dict[int, float] = {}
     for act, (phase, _, _) in zip(acts, lanes, strict=True):
@@ -151,18 +155,21 @@ def _pauses(acts: Sequence[FileCall], lanes: Sequence[tuple[int, int, int]]) -> 
 
 
 def _reach(acts: Sequence[FileCall], file: int) -> int:
-    """Return the largest offset reached by the calls on a removed file."""
+    """Return the largest offset that calls on a removed file reached."""
     return max(act.offset + act.bytes for act in acts if act.file == file)
 
 
 def _beside_data(acts: Sequence[FileCall], sizes: Sequence[int]) -> frozenset[int]:
-    """Return the files that are small compared with the largest."""
+    """Return the files that are small compared with the largest file."""
     largest = max(sizes)
     return frozenset(act.file for act in acts if act.file >= 0 and is_small(sizes[act.file], largest))
 
 
 def _split(acts: Sequence[FileCall], last: int) -> tuple[list[FileCall], list[FileCall]]:
-    """Return the calls of the save, including the closes of its open files, and the calls of later loads."""
+    """Return the calls of the save and the calls of later loads.
+
+    ``last`` is the index of the last change or fsync. If the save left files open, their closes are calls of the save.
+    """
     save, behind = list(acts[: last + 1]), []
     is_open = Counter(act.file for act in save if act.call in OPENS)
     is_open.subtract(act.file for act in save if act.call == "close")
@@ -189,12 +196,12 @@ def _reads(acts: Sequence[FileCall]) -> Counter[int]:
 def _lanes(
     acts: Sequence[FileCall], ranks: Mapping[int, int], births: Mapping[int, float]
 ) -> Iterable[tuple[int, int]]:
-    """Return pairs of thread and lane. Lanes are numbered per rank, in the order in which threads began.
+    """Return pairs of thread and lane. Lanes are numbered per rank, in the order in which their threads began.
 
-    A lane is a sequence of calls that a replay makes in one thread. Threads that work on one file, directly or through
-    other threads, form one lane. A thread that began after all threads of a lane had ended joins that lane, because a
-    pool gives work to any free thread. Other threads that did not overlap are separate lanes, because they might
-    overlap in another run.
+    A lane is a sequence of calls that a replay makes in one thread. Threads that work on the same file form one lane,
+    also indirectly: if A shares a file with B, and B with C, then A, B and C form one lane. A thread that began after
+    all threads of a lane had ended joins this lane. The reason: a thread pool gives work to any free thread. Other
+    threads have separate lanes, because they might overlap in another run.
     """
     ends: dict[int, float] = {}
     first_of: dict[int, int] = {}
@@ -224,9 +231,9 @@ def _phases(
 ) -> list[int]:
     """Return the phase of each call. A new phase begins with a call that needs another rank's result.
 
-    A phase also begins with the creation of a small file (in ``beside``) after the last call of all other ranks, and of
-    the other first threads of processes. Such a file describes the files of all ranks. The first call of a rank does
-    not begin a phase: the rank may only be late.
+    A call on a file that another rank changed needs its result. A small file (in ``beside``) that is created after the
+    last call of all other ranks and processes describes the files of all ranks, so its creation also begins a phase.
+    The first call of a rank does not begin a phase, because the rank may only be late.
     """
     ends: dict[int, float] = {}
     for act in acts:
@@ -259,7 +266,7 @@ def _phases(
 
 
 def _runs(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the steps, with consecutive equal writes or reads of a lane joined into one.
+    """Return the steps. Consecutive equal writes or reads of a lane are joined into one step.
 
     Pauses that are shorter than strace's own delay become 0.
     """

@@ -1,7 +1,8 @@
-"""Derives the pattern of a save from the files of an existing checkpoint. Pure.
+"""Derives the pattern of a save from the files of an existing checkpoint. All functions are pure.
 
-The names of DCP, Megatron, DeepSpeed, safetensors and torch define which rank wrote which file. The files do not show
-which calls wrote them. So the pattern has large sequential writes and one fsync per file, and its label states this.
+The file names of DCP, Megatron, DeepSpeed, safetensors and torch show which rank wrote which file. Files do not show
+which calls wrote them. So the pattern contains large sequential writes and one fsync per file, and its label states
+this.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _LAST = re.compile(r"(^|/)(\.metadata|metadata\.json|latest[^/]*|[^/]*\.index\.j
 
 
 class _Format(NamedTuple):
-    """A checkpoint format, recognised by the names of its data files.
+    """A checkpoint format, which is recognised by the names of its data files.
 
-    ``home`` returns the checkpoint's directory for the name of such a file.
+    ``files`` matches these names. ``home`` returns the checkpoint's directory for such a name.
     """
 
     name: str
@@ -120,7 +121,7 @@ def pattern_of_checkpoint(files: Sequence[Listed], label: str, created_by: str) 
 
 
 def ranks_are_named(files: Sequence[Listed]) -> bool:
-    """Return whether the names of the data files define their ranks; otherwise all files belong to one rank."""
+    """Return whether the names of the data files contain ranks. If they do not, all files belong to one rank."""
     return any(_rank_in(file.name, 1) is not None for file in files)
 
 
@@ -137,7 +138,7 @@ def _steps(number: int, size: int, rank: int, phase: int) -> Iterator[Step]:
 
 
 def _formats(files: Sequence[Listed]) -> dict[str, set[str]]:
-    """Return the checkpoint directories of each format that is present."""
+    """Return the names of the formats of these files, and the checkpoint directories of each format."""
     homes: dict[str, set[str]] = defaultdict(set)
     for file in files:
         for form in _FORMATS:
@@ -147,7 +148,7 @@ def _formats(files: Sequence[Listed]) -> dict[str, set[str]]:
 
 
 def _refuse_several(files: Sequence[Listed]) -> None:
-    """Raise UsageError for files of several checkpoints or jobs."""
+    """Raise UsageError if the files belong to several checkpoints or jobs."""
     homes = _formats(files)
     for form, directories in homes.items():
         if len(directories) > 1:
@@ -172,7 +173,7 @@ def _refuse_several(files: Sequence[Listed]) -> None:
 
 
 def _refuse_unfinished(files: Sequence[Listed]) -> None:
-    """Raise UsageError for a checkpoint that its job did not complete."""
+    """Raise UsageError if the save of the checkpoint did not end."""
     remedy = "Name a checkpoint whose save ended."
     if open_ones := [file.name for file in files if _UNFINISHED.search(file.name)]:
         raise UsageError(
@@ -198,8 +199,8 @@ def _refuse_unfinished(files: Sequence[Listed]) -> None:
 def _rank_in(name: str, model_ranks: int) -> int | None:
     """Return the rank in a file name; None if the name contains no rank.
 
-    DeepSpeed's names contain a data rank and a model rank: the rank is computed with ``model_ranks``, the number of
-    model ranks.
+    DeepSpeed's names contain a data rank and a model rank. The rank is computed from both, with ``model_ranks``, the
+    number of model ranks.
     """
     for form in _FORMATS:
         if match := form.files.search(name):
@@ -218,7 +219,7 @@ def _rank_in(name: str, model_ranks: int) -> int | None:
 
 
 def _ranks(files: Sequence[Listed]) -> dict[str, int]:
-    """Return the rank of each file; 0 if the name does not contain it."""
+    """Return the rank of each file. If the name contains no rank, the rank is 0."""
     models = {int(m["model"]) for file in files if (m := _FORMATS[1].files.search(file.name))}
     legacy = sorted({m["model"] for file in files if (m := _FORMATS[2].files.search(file.name))})
     found = {}
@@ -231,9 +232,7 @@ def _ranks(files: Sequence[Listed]) -> dict[str, int]:
 
 
 def _refuse_gaps(ranks: Mapping[str, int], files: Sequence[Listed]) -> None:
-    """Raise UsageError for ranks that a pattern cannot have: too many ranks, ranks without data, or with too many
-    files.
-    """
+    """Raise UsageError if there are too many ranks, a rank without data, or a rank with too many files."""
     count = max(ranks.values()) + 1
     if count > MAXIMUM_RANKS:
         raise UsageError(

@@ -1,7 +1,7 @@
-"""The calls of a job on files below a directory, with numbers in place of names, and the save to which each call
-belongs. Pure.
+"""The calls of a job on the files below a directory, and the save to which each call belongs. All functions are pure.
 
-If a job saves several times into separate directories, its pattern is the pattern of the newest save.
+Files have numbers instead of names. If a job saves several times into separate directories, its pattern is the pattern
+of the newest save.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REMOVED = "removals of what older saves had written"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileCall:
-    """One call on file number ``file`` (-1: a directory) by a thread. It lasted from ``began`` to ``ended``."""
+    """One call of a thread on file number ``file`` (-1: a directory). It lasted from ``began`` to ``ended``."""
 
     thread: int
     began: float
@@ -64,11 +64,12 @@ class _Open:
 
 @dataclass(kw_only=True, slots=True)
 class JobFiles:
-    """Collects the calls of a job on files; the fields contain the result after the last call.
+    """Collects the calls of a job on files below ``under``. The fields are complete after the last call of `take`.
 
-    ``sizes``, ``kept`` and ``synchronous`` have one entry per file number. ``other_reads`` maps a size of reads to the
-    number of bytes that reads of this size moved, from files that the recorded job did not create. ``omitted`` counts
-    calls that a pattern cannot represent. ``moved_in`` counts renames of files that were written elsewhere.
+    ``sizes``, ``kept`` and ``synchronous`` have one entry per file number. ``other_reads`` describes reads of files
+    that the recorded job did not create: it maps the size of a read to the number of bytes in reads of this size.
+    ``omitted`` counts calls that a pattern cannot represent. ``moved_in`` counts renames of files that were written
+    elsewhere.
     """
 
     under: str
@@ -188,7 +189,7 @@ class JobFiles:
             self._act(call, "fdatasync" if call.name == "fdatasync" else "fsync", known.file)
 
     def _inherited(self, key: tuple[int, int], path: str) -> _Open | None:
-        """Return a descriptor that a child has inherited from its parent; None if its file is not a file of the job."""
+        """Return a descriptor that a process inherited from its parent; None if its file is not one of the job's files."""
         if path not in self.numbers:
             return None
         number = self.numbers[path]
@@ -237,7 +238,9 @@ class JobFiles:
             self.moved_in += 1
 
     def _moved(self, old: str, new: str) -> None:
-        """Record the new name of a directory; in a replay, the target's commit replaces this rename."""
+        """Record that a directory was renamed. A replay does not repeat this rename, because the target's commit
+        replaces it.
+        """
         below = [path for path in self.numbers if path.startswith(f"{old}/")]
         for path in below:
             self.numbers[new + path[len(old) :]] = self.numbers.pop(path)
@@ -247,12 +250,12 @@ class JobFiles:
 def newest_of(
     saves: Sequence[Sequence[TracedCall]], removals: int, make: Callable[[Sequence[TracedCall]], Pattern]
 ) -> Pattern:
-    """Return the pattern of the newest save.
+    """Return the pattern of the newest save, because a job's first saves often do more: they start processes, for
+    example.
 
     ``make`` returns the pattern of one save from its calls. ``removals`` is the number of calls that removed files of
-    older saves. ``omitted`` in the result counts these calls and the other saves, with equal and with different calls.
-    The newest save is used because the first saves of a job often do more than later ones: they start processes and
-    allocate buffers.
+    older saves. ``omitted`` of the result counts these calls, other saves with the same calls, and saves with other
+    calls.
     """
     pattern = make(saves[-1])
     left_out = dict(pattern.omitted)
@@ -269,9 +272,9 @@ def newest_of(
 def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[list[TracedCall]], int]:
     """Return the calls of each save, oldest first, and the number of calls that removed files of an older save.
 
-    ``each`` is a glob for the final names of the saves' directories in ``under``. Other files in ``under``, such as a
-    pointer to the newest checkpoint, belong to the last save that began before they were opened. Calls outside of
-    ``under``, and calls that begin processes, belong to all saves.
+    Each save has a directory in ``under``, whose final name matches the glob ``each``. Other files in ``under``, such
+    as a pointer to the newest checkpoint, belong to the last save that began before they were opened. Calls outside
+    ``under``, and calls that begin processes, belong to all saves. Raises UsageError if there is no save.
     """
     passing = {
         _directory_of_save(call.paths()[0], under) for call in calls if fnmatchcase(_renamed_to(call, under), each)
@@ -312,7 +315,7 @@ def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[l
 
 
 def _renamed_to(call: TracedCall, under: str) -> str:
-    """Return the new name of a renamed entry of ``under``; empty for other calls."""
+    """Return the new name if the call renames an entry of ``under``; otherwise an empty text."""
     paths = call.paths() if call.name.startswith("rename") else []
     return (
         _directory_of_save(paths[1], under)
@@ -328,12 +331,12 @@ def _paths(call: TracedCall) -> list[str]:
 
 
 def _directory_of_save(path: str, under: str) -> str:
-    """Return the name of the entry of ``under`` that a path names or is below; empty for a path outside."""
+    """Return the name of the entry of ``under`` that contains ``path``; empty if the path is not below ``under``."""
     return path[len(under) + 1 :].partition("/")[0] if path.startswith(f"{under}/") else ""
 
 
 def _shape(pattern: Pattern) -> tuple[object, ...]:
-    """Return a key that is equal for two saves with the same calls; sizes may differ."""
+    """Return a key of a pattern. Two saves with the same calls have equal keys, even if sizes differ."""
     files = [(file.rank, file.kept) for file in pattern.files]
     steps = [(step.phase, step.rank, step.lane, step.call, step.file, step.count) for step in pattern.steps]
     return files, steps

@@ -1,4 +1,4 @@
-"""Lists the files of an existing checkpoint: names, sizes, times. Reads no content."""
+"""Lists the files of an existing checkpoint, with their sizes and times, without reading their content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SCHEME = "s3://"
 
 
 class Listed(NamedTuple):
-    """One file: its name below the checkpoint, with slashes, its size, and the time of its last change in seconds."""
+    """One file: its name relative to the checkpoint, its size in bytes, and the time of its last change in seconds."""
 
     name: str
     bytes: int
@@ -30,10 +30,10 @@ class Listed(NamedTuple):
 
 
 def list_checkpoint(place: str, endpoint: str) -> list[Listed]:
-    """Return the files of a directory or of a prefix of a bucket (``s3://``), at most one more than `MAXIMUM_LISTED`.
+    """Return the files of a directory, or of a prefix of a bucket (``s3://``).
 
-    ``endpoint`` is the URL of an object store; empty: from the environment. Raises UsageError if the place cannot be
-    listed.
+    At most `MAXIMUM_LISTED` + 1 files are returned. ``endpoint`` is the URL of an object store; if it is empty, the
+    environment defines the URL. Raises UsageError if ``place`` cannot be listed.
     """
     if "://" in place and not place.startswith(_SCHEME):
         raise UsageError(

@@ -1,7 +1,6 @@
-"""Parses the output of strace (``-f -y -ttt``) into calls, ordered by their start, and finds the ranks of threads.
-Pure.
+"""Parses the output of strace (``-f -y -ttt``) into calls in the order of time, and finds the rank of each thread.
 
-Processes that write are ranks; their child processes belong to their rank.
+A process that writes is a rank. Its child processes belong to the same rank. All functions are pure.
 """
 
 from __future__ import annotations
@@ -35,9 +34,10 @@ MOVES = frozenset(("chdir", "fchdir"))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedCall:
-    """One call of a thread: its start and end, its arguments as text, its result.
+    """One system call of a thread.
 
-    ``path`` is the path of the returned descriptor, if any; ``directory`` is the thread's working directory, if known.
+    ``began`` and ``ended`` are times in seconds. ``returned`` is the result. ``path`` is the path of the returned
+    descriptor, if any. ``directory`` is the thread's working directory, if it is known.
     """
 
     thread: int
@@ -50,20 +50,22 @@ class TracedCall:
     directory: str = ""
 
     def paths(self) -> list[str]:
-        """Return the quoted paths in the call's arguments, as absolute paths if their base directory is known."""
+        """Return the quoted paths in the arguments. Paths are absolute if their base directory is known."""
         found = [
             (unescape(directory) or self.directory, unescape(text)) for directory, text in _PATH.findall(self.arguments)
         ]
         return [text if text.startswith("/") or not directory else f"{directory}/{text}" for directory, text in found]
 
     def descriptor(self) -> tuple[int, str]:
-        """Return the call's first argument as (descriptor, path); (-1, "") if it is not a descriptor."""
+        """Return the first argument as (descriptor, path). If it is not a descriptor, return (-1, "")."""
         match = re.match(r"(\d+)<((?:[^>\\]|\\.)*)>", self.arguments)
         return (int(match[1]), unescape(match[2])) if match else (-1, "")
 
     def number(self, place: int) -> int:
-        """Return the argument at index ``place``; negative indices count from the end. Raises ValueError if there is no
-        such argument."""
+        """Return the argument at index ``place`` as a number. Negative indices count from the end.
+
+        Raises ValueError or IndexError if there is no such number.
+        """
         words = [
             word.strip() for word in re.sub(r'<[^>]*>|"(?:[^"\\]|\\.)*"|\[[^\]]*\]', "", self.arguments).split(",")
         ]
@@ -71,16 +73,13 @@ class TracedCall:
 
 
 class _Directories:
-    """The working directory of each thread. rename uses relative paths, but strace shows the directory only at other
-    calls."""
+    """The working directory of each thread, which is needed because renames have relative paths in the log."""
 
     def __init__(self) -> None:
         self._of: dict[int, str] = {}
 
     def after(self, call: TracedCall) -> str:
-        """Return the working directory of a thread before its call; record the directory that the call shows or
-        changes.
-        """
+        """Return the working directory in which a call was made. Record the directory that the call shows or changes."""
         if found := _DIRECTORY.findall(call.arguments):
             self._of[call.thread] = unescape(found[0])
         directory = self._of.get(call.thread, "")
@@ -93,7 +92,7 @@ class _Directories:
 
 
 def unescape(text: str) -> str:
-    """Return a text in which strace's escaped bytes are restored."""
+    """Return a text of strace with its escape sequences replaced by the original bytes."""
 
     def real(match: re.Match[str]) -> str:
         found = match[1]
@@ -109,9 +108,7 @@ def unescape(text: str) -> str:
 
 
 def read_log(lines: Iterable[str]) -> list[TracedCall]:
-    """Return the successful calls in the lines of a log. Raises ValueError for an incomplete log, or another kind of
-    text.
-    """
+    """Return the successful calls in the lines of a log. Raises ValueError if the log is incomplete or invalid."""
     waiting: dict[int, tuple[float, str, str]] = {}
     last: dict[int, float] = {}
     ended: set[int] = set()
@@ -156,9 +153,9 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
 
 
 class Threads:
-    """The processes of a job, from the calls that created them.
+    """The processes and threads of a job, derived from the calls that created them.
 
-    ``births`` maps each thread, except the first thread of a process, to the time of its creation.
+    ``births`` contains the creation time of each thread, except the first thread of a process.
     """
 
     def __init__(self, calls: Iterable[TracedCall]) -> None:
@@ -178,17 +175,18 @@ class Threads:
                     self._parent[child] = call.thread
 
     def process(self, thread: int) -> int:
-        """Return the process of a thread, identified by its first thread."""
+        """Return the process of a thread. A process is identified by its first thread."""
         while (above := self._process.get(thread, thread)) != thread:
             thread = above
         return thread
 
     def ranks(self, writers: Iterable[int], others: Iterable[int] = ()) -> dict[int, int]:
-        """Return the rank of each thread that writes; ranks are numbered in the order of their start.
+        """Return the rank of each thread in ``writers``. Ranks are numbered in the order in which their processes
+        appear.
 
-        A child of a writing process belongs to that process's rank. ``others`` have a rank too if they are threads of
-        such a process or of its children. If one rank writes both itself and through child processes, a sibling that
-        only created processes is a rank as well.
+        A process that writes is a rank; its child processes belong to the same rank. A process that does not write is a
+        rank too if its children write and a sibling process writes both itself and through children. Threads in
+        ``others`` have a rank if their process belongs to one of these ranks.
         """
         processes = {self.process(thread) for thread in writers}
         processes |= self._silent_siblings(processes)
@@ -209,7 +207,7 @@ class Threads:
         return {above for process in writers for above in self._above(process) if begun_by & {*self._above(above)[:1]}}
 
     def _above(self, process: int) -> list[int]:
-        """Return the ancestors of this process, the nearest first."""
+        """Return the ancestors of a process, the nearest ancestor first."""
         found = []
         while process in self._parent:
             process = self.process(self._parent[process])

@@ -1,4 +1,4 @@
-"""Runs a job under strace, with a temporary log that contains no data; finds writes that strace missed."""
+"""Runs a job under strace, with a temporary log that contains no file content. Finds writes that strace missed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ States = Mapping[str, tuple[int, int, int]]
 
 
 def trace(words: Sequence[str]) -> list[TracedCall]:
-    """Run the command ``words`` under strace and return its calls.
+    """Run the command ``words`` under strace, and return its calls.
 
     Raises UsageError if strace does not work or the command fails.
     """
@@ -76,13 +76,15 @@ def calls_of(log: Path) -> list[TracedCall]:
 
 
 def _can_filter(strace: str) -> bool:
-    """Return whether this strace (5.3 and later) filters calls in the kernel, so that other calls are not slowed."""
+    """Return whether this strace (5.3 and later) filters calls in the kernel, so that untraced calls are not slowed
+    down.
+    """
     shown = subprocess.run([strace, "--help"], capture_output=True, text=True, check=False).stdout
     return "seccomp-bpf" in shown
 
 
 def states_below(directory: str) -> States:
-    """Return the state of every regular file below a directory. Files with several hard links are left out."""
+    """Return the state of every regular file below a directory, except files with several hard links."""
     found = {}
     for above, _, names in os.walk(directory):
         for name in names:

@@ -1,1 +1,1 @@
-"""Writers of reports: HTML, PDF, JUnit, terminal, live metrics, and the texts of plans and patterns."""
+"""Writers of reports as HTML, PDF, JUnit, terminal text and live metrics, and writers of texts on plans and patterns."""

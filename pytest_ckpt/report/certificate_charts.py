@@ -1,4 +1,4 @@
-"""The charts of a certificate, made from its document: operations by rank, cluster sizes, background saves, goodput."""
+"""The charts of a certificate, made from its document. They show operations by rank, cluster sizes, saves and goodput."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _NAMED_RANKS = 4
 
 
 def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> str:
-    """Return a heat map of ranks and operations: each rank's time per byte, relative to the operation's median rank.
+    """Return a heat map with a column for each rank and a row for each operation.
 
-    Times are per byte because layouts give ranks different amounts; without ``rank_bytes`` the seconds are compared.
-    More than 128 ranks share columns, and more than 60 operations share rows; the slowest value is shown.
+    A colour shows a rank's time per byte, relative to the operation's median rank. Without ``rank_bytes``, it shows a
+    rank's time. Above 128 ranks or 60 operations, several share a column or row, which shows the slowest.
     """
     rows = [
         (f"{o['kind']} {o['index']}", _relative(o["rank_seconds"], rank_bytes))
@@ -80,7 +80,9 @@ def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int
 def slow_ranks(
     operations: Sequence[Operation], rank_bytes: Sequence[int] = (), hosts: Mapping[int, str] | None = None
 ) -> str:
-    """Return a sentence that lists the slow ranks (darkest in the heat map), the most frequently slow ones first."""
+    """Return a sentence that lists the slow ranks, the most frequent first. A rank is slow in the heat map's darkest
+    colour.
+    """
     timed = [o for o in operations if len(o.get("rank_seconds") or []) > 1]
     slow = _slow(timed, rank_bytes)
     if not slow:
@@ -94,7 +96,7 @@ def slow_ranks(
 
 
 def is_even(operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> bool:
-    """Return whether no rank was slow: none took over 1.5 times the median rank's time per byte in any operation."""
+    """Return whether no rank was slow: in every operation, each took at most 1.5 times the median rank's time per byte."""
     return not _slow([o for o in operations if len(o.get("rank_seconds") or []) > 1], rank_bytes)
 
 
@@ -113,10 +115,10 @@ def cluster_chart(
     cluster_size: int,
     bands: Mapping[str, Sequence[Document]] | None = None,
 ) -> str:
-    """Return a chart that shows for each measurement the largest cluster that it is sufficient for.
+    """Return a chart of the largest cluster, in accelerators, for which each measurement is fast enough.
 
-    A line marks ``cluster_size``. The axis is logarithmic. ``bands``, by subject, are projections from fewer clients,
-    drawn as a pale bar from the low to the high bound.
+    A line marks ``cluster_size``. The axis is logarithmic. ``bands`` are projections from fewer clients, by subject.
+    Each is drawn as a pale bar from its low to its high bound.
     """
     bands = bands or {}
     measured = [row for row in sizes if row.get("save") or row.get("load")]
@@ -196,7 +198,7 @@ def _heat_level(ratio: float) -> int:
 
 
 def _relative(seconds: Sequence[float], rank_bytes: Sequence[int]) -> list[float]:
-    """Return each rank's time relative to the median rank; ranks without bytes count as the median."""
+    """Return each rank's time relative to the median rank. A rank without bytes counts as the median rank."""
     if len(rank_bytes) != len(seconds):
         paces: list[float | None] = list(seconds)
     else:
@@ -218,10 +220,10 @@ _MAXIMUM_BARS = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackgroundSave:
-    """The times of one background save and of the training steps during it, in seconds.
+    """The times of one background save, and of the training steps during it, in seconds.
 
     ``undisturbed_seconds`` is the median time of a step without a save. ``during_drain_seconds`` is the mean time of a
-    step during the save; None if there was no such step.
+    step during the save; None if no step ran.
     """
 
     cost: SaveCost
@@ -232,7 +234,7 @@ class BackgroundSave:
 
 
 def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSave]:
-    """Return the times of the saves in a measurement during which the job continued; empty if saves blocked the job."""
+    """Return the times of saves during which the job continued. If saves blocked the job, return an empty list."""
     if not measurement or not (measurement.get("patterns") or {}).get("training"):
         return []
     whole = from_plain(Measurement, measurement)
@@ -257,7 +259,7 @@ def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSa
 
 
 def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
-    """Return a chart with a bar for each save (copied, written, committed) and a mark for each step during it."""
+    """Return a chart with a bar for each save, divided by phase, and a mark for each training step during the save."""
     shown = saves[:_MAXIMUM_BARS]
     if not shown:
         return ""
@@ -294,7 +296,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
 
 
 def _steps(save: BackgroundSave, axis: Axis, y: float) -> list[str]:
-    """Return a mark for the end of each step during a save, without marks that would overlap."""
+    """Return a mark for the end of each step during a save. Marks that would overlap are left out."""
     ends = [save.cost.blocked_seconds + (n + 1) * (save.during_drain_seconds or 0.0) for n in range(save.steps)]
     every = max(1, len(ends) // 100)
     return [
@@ -323,16 +325,18 @@ _DIGIT = 7.0
 
 
 def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the letter of each row's curve in the chart; empty for rows beyond the last letter."""
+    """Return the letter of each row's curve in the chart. Rows after the last letter of the alphabet have an empty
+    name.
+    """
     return [_NAMES[position] if position < len(_NAMES) else "" for position in range(len(rows))]
 
 
 def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int) -> str:
-    """Return a chart of the share of time that is not spent on training, over cluster size, with a curve for each row.
+    """Return a chart of the share of time that is not spent on training, over cluster size.
 
-    ``rows`` is the table ``training`` of a report. Both axes are logarithmic. A point is hollow if the measured times
-    miss the limits of that cluster size. A letter marks both ends of each curve; if curves overlap, their letters are
-    stacked in the order of their heights.
+    ``rows`` is the table ``training`` of a report; each row is a curve. Both axes are logarithmic. A point is hollow if
+    the measured times exceed the limits of its cluster size. Each curve has a letter at both ends. If letters would
+    overlap, they are moved apart.
     """
     curves = [(row, [(c["accelerators"], _lost(c)) for c in row.get("clusters") or []]) for row in rows]
     points = [point for _, of_row in curves for point in of_row]
@@ -380,7 +384,7 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int
 
 
 def _with_room(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
-    """Return the cluster sizes that fit as numbers below the axis without overlap.
+    """Return the cluster sizes that can be written below the axis without overlap.
 
     ``cluster_size`` has priority, then larger sizes.
     """
@@ -393,9 +397,9 @@ def _with_room(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
 
 
 def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Move letters apart so that they do not overlap; return (height, letter) from the top.
+    """Return (height, letter) from the top, with letters moved apart so that they do not overlap.
 
-    Letters for which there is no space are omitted.
+    Letters for which there is no space are left out.
     """
     room = int((_CURVES_BOTTOM - _CURVES_TOP) // _LETTER)
     shown = sorted(column)[:room]
@@ -416,18 +420,18 @@ def _lost(cluster: Mapping[str, Any]) -> float:
 
 
 def cluster(sizes: Sequence[view.Document], cluster_size: int, forecasts: Sequence[view.Document] = ()) -> Markup:
-    """Return the chart of the largest cluster that the times of each checkpoint are sufficient for.
+    """Return the chart of the largest cluster for which each checkpoint's times are fast enough.
 
-    ``forecasts`` are projections from fewer clients, which the chart then also shows.
+    ``forecasts`` are projections from fewer clients, which are drawn as bars.
     """
     bands = {row["subject"]: row["projected"] for row in forecasts}
     return Markup(cluster_chart("cluster", sizes, cluster_size, bands))
 
 
 def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:
-    """Return the charts of one subject, and values for the text next to them, by name.
+    """Return the charts of one subject, and the values for the text next to them, by name.
 
-    ``position`` is the number of the subject on the page; it makes the ids of the charts unique.
+    ``position`` is the number of the subject on the page. It makes the ids of the charts unique.
     """
     made: dict[str, Any] = {"phases": [], "phase_names": []}
     for kind in subject.kinds:
@@ -460,7 +464,7 @@ def goodput(rows: Sequence[Mapping[str, Any]], cluster_size: int) -> dict[str, A
 
 
 def stages(seconds_of: Mapping[str, float]) -> dict[str, Any]:
-    """Return the time of the run by activity: as a bar (``picture``), as ``rows``, and in total (``whole``)."""
+    """Return the time of the run by activity: as a bar (``picture``), as table ``rows``, and in total (``whole``)."""
     spent = {name: seconds for name, seconds in seconds_of.items() if seconds > 0}
     whole = sum(spent.values())
     return {
@@ -471,7 +475,7 @@ def stages(seconds_of: Mapping[str, float]) -> dict[str, Any]:
 
 
 def heat_legend() -> list[str]:
-    """Return the legend of the heat map, from the fastest ranks to the slowest."""
+    """Return the labels of the heat map's colours, from the fastest ranks to the slowest."""
     borders = [f"{border:g}" for border in HEAT_LEVELS]
     between = [f"{low} to {high}" for low, high in itertools.pairwise(borders)]
     return [f"up to {borders[0]}", *between, f"over {borders[-1]}"]

@@ -1,7 +1,7 @@
-"""Charts as SVG: pure functions from plain values to a string, with all text escaped.
+"""Charts as SVG. All functions are pure: they convert plain values to a string, and escape all text.
 
 Charts can be read without colour: saves are dots, loads are diamonds, operations over a limit are crosses, and a legend
-names every series. Line charts over cluster sizes share a frame, grid and labels.
+names every series. Line charts over cluster size share their frame, grid and labels.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _WIDE_RANGE = 12.0
 def operations_chart(
     key: str, kind: str, operations: Sequence[Operation], planned: int, limit_seconds: float | None
 ) -> str:
-    """Return a chart of every operation's time with the spread of its ranks, and the limit as a line.
+    """Return a chart of the time of every operation, with the spread over ranks and a line for the limit.
 
-    The axis is scaled to the data: a limit far above them is written at the top edge, and the axis is logarithmic if
-    times differ greatly.
+    The axis fits the measured times. If the limit is far above them, it is written at the top edge. If times differ
+    greatly, the axis is logarithmic.
     """
     results = [o["seconds"] for o in operations]
     if not results:
@@ -89,7 +89,7 @@ def operations_chart(
 
 
 def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: int) -> str:
-    """Return a chart of stacked columns: the time of the slowest rank of each operation, by phase."""
+    """Return a chart with a column for each operation: the time of the slowest rank, divided by phase."""
     staged = [o for o in operations if o.get("phases")]
     names = phase_names(staged)
     if not names:
@@ -132,21 +132,21 @@ def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: 
 
 
 def phase_names(operations: Sequence[Operation]) -> list[str]:
-    """Return the phases that took any time, in their usual order; unknown phases come last."""
+    """Return the phases that took time, in their usual order. Unknown phases come last."""
     phases = dict.fromkeys(n for o in operations for n, seconds in _phases(o).items() if seconds > 0)
     return [n for n in _PHASES if n in phases] + [n for n in phases if n not in _PHASES]
 
 
 def phase_shares(operations: Sequence[Operation]) -> dict[str, float]:
-    """Return the share of each phase in the time of the slowest ranks, over all operations."""
+    """Return the share of each phase in the total time of the slowest ranks of all operations."""
     spent = {n: sum(_phases(o).get(n, 0.0) for o in operations) for n in phase_names(operations)}
     whole = sum(spent.values()) or 1.0
     return {name: seconds / whole for name, seconds in spent.items()}
 
 
 def _phases(operation: Operation) -> dict[str, float]:
-    """Return the seconds of each phase of an operation, and the time between phases if it is large enough to be
-    visible.
+    """Return the seconds of each phase of an operation. Time between phases is included if it would be visible in a
+    chart.
     """
     phases: dict[str, float] = dict(operation.get("phases") or {})
     rest = operation["seconds"] - sum(phases.values())
@@ -161,8 +161,7 @@ def phase_class(name: str) -> str:
 def mark(
     kind: str, x: float, y: float, size: float, *, late: bool = False, hollow: bool = False, hint: str = ""
 ) -> str:
-    """Return the mark of one result: a dot for a save, a diamond for a load, a cross for an operation over its
-    limit."""
+    """Return the mark of one operation: a dot for a save, a diamond for a load, a cross if it is ``late``."""
     inside = tag("title", escape(hint)) if hint else ""
     style = f"mark {kind}-mark" + (" hollow" if hollow else "")
     if late:
@@ -177,7 +176,7 @@ def mark(
 
 
 def _seconds_axis(operations: Sequence[Operation], limit: float | None, bottom: float, top: float) -> tuple[Axis, bool]:
-    """Return the axis of seconds for a chart, and whether the limit is too large to be on it."""
+    """Return the axis of seconds for a chart, and whether the limit is too large for the axis."""
     every = [v for o in operations for v in (o["seconds"], *(o.get("rank_seconds") or ()))]
     highest, minimum = max(*every, 1e-9), max(min(every), 1e-9)
     middle = statistics.median(o["seconds"] for o in operations)
@@ -223,7 +222,7 @@ def _one_operation(kind: str, operation: Operation, axis: Axis, x: float, width:
 
 
 def _slots(operations: Sequence[Operation], planned: int) -> list[int]:
-    """Return the operation numbers along the axis: all planned ones, including operations that never ran."""
+    """Return the numbers of all planned operations, including operations that did not run."""
     return list(range(1, max(planned, *(o["index"] for o in operations)) + 1))
 
 
@@ -232,7 +231,10 @@ def _shows_index(position: int, slots: int) -> bool:
 
 
 def time_ticks(axis: Axis, wanted: int = 5) -> tuple[list[float], tuple[str, float]]:
-    """Return round ticks of a time axis in seconds, and the unit for their labels: its name and number per second."""
+    """Return ticks at round values of a time axis, in seconds, and the unit for their labels.
+
+    The unit is its name and the number of units per second.
+    """
     unit = ("ms", 1000.0) if axis.high < 1 else ("s", 1.0) if axis.high < 600 else ("min", 1 / 60)
     shown = Axis(low=axis.low * unit[1], high=axis.high * unit[1], start=axis.start, end=axis.end, log=axis.log)
     return [tick / unit[1] for tick in shown.ticks(wanted)], unit
@@ -250,7 +252,7 @@ _TICK_GAP, _NAME_GAP, _LABEL_DEPTH = 6, 8, 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """The rectangle in which a chart draws its curves, in pixels. Its methods return the SVG of labels and lines."""
+    """The rectangle in which a chart draws its curves, in pixels. The methods return SVG of labels and lines."""
 
     left: float
     right: float
@@ -258,9 +260,7 @@ class Frame:
     bottom: float
 
     def grid(self, up: Axis, words: Callable[[float], str]) -> list[str]:
-        """Return a horizontal line for each tick of the axis ``up``, with the value of the tick to the left of the
-        line.
-        """
+        """Return a horizontal line for each tick of the axis ``up``, with the tick's value on the left."""
         parts = []
         for value in up.ticks():
             parts.append(line(self.left, up.at(value), self.right, up.at(value), "grid"))
@@ -268,14 +268,14 @@ class Frame:
         return parts
 
     def counts_below(self, across: Axis, counts: Iterable[int]) -> list[str]:
-        """Return the given counts as numbers below the frame, each at its position on the axis ``across``."""
+        """Return labels with the given counts below the frame, at their positions on the axis ``across``."""
         return [
             label(across.at(count), self.bottom + _LABEL_DEPTH, units.format_count(count), "t quiet", "middle")
             for count in counts
         ]
 
     def names(self, ends: Iterable[tuple[float, str]]) -> list[str]:
-        """Return the name of each curve at its right end; ``ends`` are pairs of height and name."""
+        """Return the names of curves at their right ends. ``ends`` contains (height, name) of each curve."""
         parts, free = [], self.top
         for height, name in sorted(ends):
             free = max(height + 4, free)
@@ -289,11 +289,11 @@ class Frame:
 
 
 def curve(points: Sequence[tuple[float, float]]) -> str:
-    """Return a line through points."""
+    """Return an SVG line through the given points."""
     path = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
     return tag("path", d=path, class_="save-line", fill="none")
 
 
 def dot(x: float, y: float) -> str:
-    """Return the dot of a point."""
+    """Return an SVG dot at a point."""
     return tag("circle", cx=x, cy=y, r=3.2, class_="dot save-dot")

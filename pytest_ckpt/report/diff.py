@@ -1,4 +1,4 @@
-"""The comparison of two runs for people: lines for a terminal, and one HTML page."""
+"""Writes the comparison of two runs as lines for a terminal or as an HTML page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COUNTED = "sent / again / 503 or 429, and the 99th percentile of the worst endp
 
 
 def diff_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the comparison as lines of text."""
+    """Return the comparison as lines of text. ``document`` is the comparison of two runs."""
     before, after = document["before"], document["after"]
     lines = [f"before: {_run(before)}", f"after:  {_run(after)}", *document["notices"]]
     for name in _TABLES:
@@ -54,7 +54,7 @@ def diff_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def diff_sections(document: Mapping[str, Any]) -> list[PageSection]:
-    """Return the comparison as the sections of a page."""
+    """Return the comparison as the sections of an HTML page."""
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     sections = []
@@ -88,7 +88,7 @@ def diff_sections(document: Mapping[str, Any]) -> list[PageSection]:
 
 
 def diff_lead(document: Mapping[str, Any]) -> list[str]:
-    """Return the introductory sentences of the page."""
+    """Return the introductory sentences of the HTML page."""
     return [f"Before: {_run(document['before'])}", f"After: {_run(document['after'])}", *document["notices"]]
 
 

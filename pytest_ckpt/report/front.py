@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from pytest_ckpt.facts.checks import BY_NAME as CHECKS
+from pytest_ckpt.facts.verdict import Reason
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.report import view
 from pytest_ckpt.report.view import Document
@@ -46,9 +47,7 @@ REASONS = frozenset(_OF_REASONS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Help:
-    """A section of docs/faq.md in a certificate. ``anchor`` is its id in the certificate, ``text`` its
-    content as HTML.
-    """
+    """A section of docs/faq.md in a certificate: its heading, its id in the certificate, and its content as HTML."""
 
     heading: str
     anchor: str
@@ -56,7 +55,7 @@ class Help:
 
 
 def heading_of(verdict: Document) -> str:
-    """Return the heading of the help for a verdict; empty if it was met, or there is no help for it."""
+    """Return the heading of the help section for a verdict; empty if there is no such section."""
     outcome, reason = verdict["outcome"], verdict.get("reason") or ""
     if outcome == "waived":
         return _WAIVED
@@ -73,8 +72,8 @@ def anchor_of(heading: str) -> str:
 
 
 def helps(verdicts: Iterable[Document]) -> list[Help]:
-    """Return the help sections for all failed verdicts and for required verdicts without a result, each
-    section once.
+    """Return the help sections for all failed verdicts, and for required verdicts that are not met. Each section occurs
+    once.
     """
     asked = (v for v in verdicts if v["outcome"] == "failed" or v["severity"] == "required")
     headings = filter(None, dict.fromkeys(map(heading_of, asked)))
@@ -115,10 +114,10 @@ _AGAIN = "Read the reason, put it right, and run again."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenPoint:
-    """Required verdicts that were not met and that have the same next step.
+    """Required verdicts that are not met and have the same next step.
 
-    ``ids`` are the requirements. ``names`` are the subjects, or the number of verdicts if there are many. ``helps`` is
-    the id of the help section in the certificate; empty if there is no help.
+    ``ids`` are the requirements. ``names`` are the subjects as text or, if there are many, the number of verdicts.
+    ``helps`` is the id of the help section in the certificate; empty without help.
     """
 
     outcome: str
@@ -129,7 +128,7 @@ class OpenPoint:
 
 
 def open_points(document: Document) -> list[OpenPoint]:
-    """Return the obstacles between the run and a certificate, required failures first, each with its next step."""
+    """Return what prevents a certificate, with the next step for each point. Failures come first."""
     steps = view.next_steps(document)
     groups: dict[tuple[str, str, str], list[Document]] = {}
     for outcome in ("failed", "not run", "waived"):
@@ -156,21 +155,67 @@ def open_points(document: Document) -> list[OpenPoint]:
     ]
 
 
+_CAUSES: Mapping[str, frozenset[Reason]] = {
+    "slower than the limit": frozenset({"over limit", "uneven", "not steady"}),
+    "data lost, wrong or not durable": frozenset({"wrong bytes", "missing bytes", "not durable"}),
+    "behaviour that checkpoint software cannot rely on": frozenset({"anomaly"}),
+    "loads not proven to come from the storage": frozenset({"cached", "unproven"}),
+    "a call failed or did not return": frozenset({"error", "hung"}),
+    "the run or a rank ended early": frozenset({"killed", "run ended", "not measured", "command failed"}),
+    "the clients or other work on the hosts, not the storage": frozenset({"client too slow", "host busy"}),
+    "times that are not known exactly enough": frozenset({"perhaps late", "not recorded"}),
+    "not run with the ranks and inputs that were given": frozenset(
+        {"not given", "not planned", "not selected", "not possible", "too few", "no test", "no facts"}
+    ),
+    "an error in a test": frozenset({"hook failed", "check broke", "plugin"}),
+}
+"""The kinds of causes that the first page names, each with the reason codes of its verdicts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """A kind of cause why a run was not certified, with the requirements that it concerns."""
+
+    outcome: str
+    text: str
+    ids: tuple[str, ...]
+
+
+def causes(document: Document) -> list[Cause]:
+    """Return the causes why required verdicts failed; if none failed, the causes why they have no result."""
+    required = [v for v in document.get("requirements") or [] if v["severity"] == "required"]
+    for outcome in ("failed", "not run"):
+        decisive = [v for v in required if v["outcome"] == outcome]
+        if decisive:
+            found = ((text, [v["id"] for v in decisive if v["reason"] in codes]) for text, codes in _CAUSES.items())
+            return [Cause(outcome=outcome, text=text, ids=tuple(dict.fromkeys(ids))) for text, ids in found if ids]
+    return []
+
+
+def advisory_failures(document: Document) -> list[view.VerdictGroup]:
+    """Return the failed advisory verdicts, grouped by reason. They do not change the grade."""
+    verdicts = document.get("requirements") or []
+    failed = [v for v in verdicts if v["severity"] == "advisory" and v["outcome"] == "failed"]
+    return view.group_verdicts(failed, view.behaviour_ids(document))
+
+
 def _named(verdicts: Sequence[Document]) -> str:
-    """Return the subjects of verdicts as text; if there are many, return the number of verdicts."""
+    """Return the subjects of verdicts as text. If there are many subjects, return the number of verdicts."""
     subjects = [*dict.fromkeys(v["subject"] for v in verdicts)]
     return ", ".join(subjects) if len(subjects) <= _MAXIMUM_NAMED else counted(len(verdicts), "verdict")
 
 
 def _next_of_missing(verdict: Document) -> str:
-    """Return how the user can provide the missing input of a check; empty if the verdict has another reason."""
+    """Return how the user can provide the missing input of a check; empty if no input is missing."""
     check = CHECKS.get(f"{verdict['id']}.{verdict['subject']}")
     return _NEXT_OF_NEEDS.get(check.needs, "") if check and verdict.get("reason") == "not given" else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """The worst outcome of one requirement for one checkpoint; empty if the requirement does not apply to it."""
+    """The worst outcome of one requirement for one checkpoint; empty if the requirement does not apply to the
+    checkpoint.
+    """
 
     outcome: str = ""
     severity: str = "required"
@@ -178,23 +223,23 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One requirement, with a cell for each column."""
+    """One requirement, with a cell for each checkpoint (column)."""
 
     id: str
     cells: tuple[Cell, ...]
 
     @property
     def is_advisory(self) -> bool:
-        """Whether every verdict of the row is advisory."""
+        """Whether all verdicts of the row are advisory."""
         return all(cell.severity == "advisory" for cell in self.cells if cell.outcome)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
-    """A table of requirements by checkpoints.
+    """A table of outcomes: a row for each requirement, a column for each checkpoint.
 
-    ``behaviour`` has one cell per requirement on the target's behaviour, with the number of met checks and of all
-    checks. ``advisory_not_run`` are advisory requirements that were not run; they have no row.
+    ``behaviour`` contains (requirement, cell, met checks, all checks) for each requirement on the target's behaviour.
+    ``advisory_not_run`` lists advisory requirements that were not run; they have no row.
     """
 
     columns: tuple[str, ...]
@@ -204,10 +249,7 @@ class Matrix:
 
 
 def matrix(document: Document) -> Matrix:
-    """Return the outcome of each requirement for each checkpoint.
-
-    Advisory requirements that were not run have no row and are only listed.
-    """
+    """Return the matrix of outcomes of requirements for checkpoints."""
     behaviour = view.behaviour_ids(document)
     verdicts = document.get("requirements") or []
     of_checkpoints = [v for v in verdicts if v["id"] not in behaviour]
@@ -234,7 +276,7 @@ def matrix(document: Document) -> Matrix:
 
 
 def _cell(verdicts: Sequence[Document]) -> Cell:
-    """Return the worst of several verdicts; advisory verdicts count only if none is required."""
+    """Return the worst of several verdicts. Advisory verdicts count only if there is no required verdict."""
     order = ("failed", "not run", "waived", "met")
     asked = [v for v in verdicts if v["severity"] == "required"] or verdicts
     worst = min(asked, key=lambda v: order.index(v["outcome"]))

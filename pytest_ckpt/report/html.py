@@ -54,7 +54,7 @@ HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client"
 
 
 def group_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
-    """Return (names, facts) of each group of hosts that have the same facts."""
+    """Return the hosts in groups with the same facts, each group as (names of hosts, facts)."""
     groups: dict[tuple[object, ...], tuple[list[str], dict[str, Any]]] = {}
     for host in hosts:
         facts = {name: host.get(name) for name in HOST_FACTS}
@@ -65,7 +65,7 @@ def group_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dic
 
 
 def group_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Return (reading, names of hosts) of each group of readings of the cache rule that differ only by host."""
+    """Return the results of the cache rule in groups that differ only by host, each group as (reading, names of hosts)."""
     groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
     for reading in readings:
         facts = tuple(value for name, value in reading.items() if name != "host")
@@ -74,7 +74,7 @@ def group_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[
 
 
 def listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of the requests table; if there are many, those with the highest 99th percentiles."""
+    """Return the rows of the requests table. If there are many rows, return those with the highest 99th percentiles."""
 
     def weight(at: int) -> tuple[bool, float]:
         # A request without an answer counts as slower than all others.
@@ -87,10 +87,9 @@ def listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 def rates_of_hosts(
     ran: Mapping[str, object], hosts: Sequence[Mapping[str, object]] | None
 ) -> list[tuple[str, str, HostRate, HostRate]]:
-    """Return (host, ranks, save rate, load rate) of each host; empty if no network rate is known.
+    """Return (host, ranks, save rate, load rate) of each host. If no network rate is known, return an empty list.
 
-    Each rate also contains the rate of the host's network. If there are many hosts, those with the lowest save rate
-    come first.
+    Each rate also contains the rate of the host's network. If there are many hosts, the lowest save rate comes first.
     """
     networks = networks_of(hosts or ())
     if not networks:
@@ -108,7 +107,7 @@ def rates_of_hosts(
 
 
 def _in_ranges(ranks: Sequence[int]) -> str:
-    """Return the numbers of ranks as text, with ranges for consecutive numbers."""
+    """Return rank numbers as text. Consecutive numbers are written as a range."""
     ranges: list[list[int]] = []
     for rank in sorted(ranks):
         if ranges and rank == ranges[-1][-1] + 1:
@@ -119,9 +118,9 @@ def _in_ranges(ranks: Sequence[int]) -> str:
 
 
 def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
-    """Return the operations by number, each save together with the load of the same number.
+    """Return a row for each operation number, with the save and the load of this number.
 
-    If there are many, only the slowest saves and the slowest loads have rows.
+    If there are many operations, only the slowest saves and the slowest loads have rows.
     """
     chosen: set[int] = set()
     for kind in subject.kinds:
@@ -135,7 +134,7 @@ def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
 
 
 def column_formats(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
-    """Return a formatter for each column, by kind (save, load) and name of the column.
+    """Return a formatter for each column, by kind of operation (save, load) and name of the column.
 
     All values of a column have the same unit and number of decimals, so their decimal points are aligned.
     """
@@ -175,12 +174,12 @@ _INPUT_OF = {
 
 
 def write_certificate(document: dict[str, Any], path: Path) -> None:
-    """Write the certificate of a report document. The file appears complete or not at all."""
+    """Write the certificate of a report document to ``path``. The file appears only when it is complete."""
     _write_whole(path, render(document))
 
 
 def write_results_table(document: dict[str, Any], path: Path) -> None:
-    """Write the page of a tree of published results: a single table. The file appears complete or not at all."""
+    """Write the table of a tree of published results to ``path``. The file appears only when it is complete."""
     _write_whole(path, render_results_table(document))
 
 
@@ -221,7 +220,9 @@ def render(document: dict[str, Any]) -> str:
         heat_levels=certificate_charts.heat_legend(),
         plugins=view.plugins_by_id(document),
         open_points=front.open_points(document),
-        how_sure=view.how_sure(document),
+        conclusions=view.how_sure(document),
+        causes=front.causes(document),
+        advisory_failures=front.advisory_failures(document),
         unread_copies=view.unread_copies(document),
         matrix=front.matrix(document),
         maximum_columns=front.MAXIMUM_COLUMNS,
@@ -239,13 +240,13 @@ def render(document: dict[str, Any]) -> str:
 
 
 def _storage(document: Mapping[str, Any]) -> str:
-    """Return a sentence on the storage below the target; empty if the report does not contain it."""
+    """Return a sentence on the storage below the target; empty if the report does not describe it."""
     stack = ((document.get("environment") or {}).get("target") or {}).get("stack")
     return from_plain(StorageStack, stack).sentence if stack else ""
 
 
 def _signature(document: Mapping[str, Any]) -> str:
-    """Return a sentence on the signature of the run's report, which is created after this page."""
+    """Return a sentence on the signature of the run's report. The signature is created after this page."""
     if document.get("judged_again"):
         return "this page is not signed; pytest-ckpt verify DIRECTORY shows who signed the run"
     is_signed = any(s["option"] == "--ckpt-sign" and s["value"] for s in document.get("settings") or [])
@@ -255,10 +256,10 @@ def _signature(document: Mapping[str, Any]) -> str:
 
 
 def _ceiling(document: view.Document) -> str:
-    """Return what may limit the clients, as text.
+    """Return the rates that may limit the clients, as text.
 
-    These are the rate at which the slowest host creates and compares content without storage, and the lowest network
-    rate of a host.
+    Two rates are listed: the rate at which the slowest host generates and compares content without storage, and the
+    lowest network rate of a host.
     """
     rates = [*_content_rates(document), *_network_rates(document)]
     return "; ".join(rates) or "unknown, so the client may have been the limit"
@@ -289,9 +290,9 @@ def _network_rates(document: view.Document) -> Iterator[str]:
 
 
 def _topology(document: Mapping[str, Any]) -> str:
-    """Return the picture of the system as a ``data:`` URL; empty if there is none.
+    """Return the picture of the system as a ``data:`` URL; empty if there is no valid PNG or JPEG.
 
-    A report may be untrusted, so the picture is checked again; it is not shown if it is not a PNG or JPEG.
+    A report may be untrusted, so the picture is checked here again.
     """
     topology = ((document.get("system") or {}).get("topology") or {}).get(PICTURE)
     try:
@@ -301,20 +302,20 @@ def _topology(document: Mapping[str, Any]) -> str:
 
 
 def _foot(document: Mapping[str, Any]) -> str:
-    """Return the footer of every printed page: grade, size of the cluster, and id of the run."""
+    """Return the footer of every printed page: grade, cluster size, and run id."""
     cluster, run = document.get("cluster") or {}, document["run"]
     size = _counted(cluster.get("accelerators", 0), "accelerator")
     return f"{document['grade'].capitalize()}, {size} · run {run['id'][:60]}"
 
 
 def _as_css_text(text: str) -> str:
-    """Return a text with special characters escaped, for a quoted string in a style sheet within HTML."""
+    """Return a text whose special characters are escaped, for a quoted CSS string within HTML."""
     return re.sub(r"[^A-Za-z0-9 ,._-]", lambda m: f"\\{ord(m[0]):x} ", printable(text))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageSection:
-    """A section of a simple page: text, pictures (as safe SVG) and a table of texts."""
+    """A section of a simple page: text, pictures as safe SVG, and a table of texts."""
 
     heading: str
     text: str = ""
@@ -324,7 +325,7 @@ class PageSection:
 
 
 def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[PageSection]) -> None:
-    """Write a page of text, pictures and tables in the certificate's style. It appears complete or not at all."""
+    """Write a page of text, pictures and tables in the certificate's style. The file appears only when it is complete."""
     drawn = [dataclasses.replace(s, pictures=tuple(Markup(p) for p in s.pictures)) for s in sections]
     _write_whole(path, _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn))
 
@@ -371,6 +372,7 @@ def _environment() -> jinja2.Environment:
         "median": statistics.median,
         "phase_class": charts.phase_class,
         "reasons": reasons_for,
+        "set_share": units.format_share,
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
     }
     environment.globals |= {
@@ -387,17 +389,17 @@ def _environment() -> jinja2.Environment:
 
 
 def _options_whole(sentence: str) -> Markup:
-    """Return a sentence as HTML in which the name of an option is not divided between two lines."""
+    """Return a sentence as HTML in which no line break divides an option's name."""
     return Markup(_OPTION.sub(r'<span class="nowrap">\g<0></span>', str(escape(sentence))))
 
 
 def _finalize(value: Any) -> Any:
-    """Replace control characters in a text that a template inserts; return other values unchanged."""
+    """Return a template's value with control characters replaced, if it is a text. Return other values unchanged."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _shortened(text: str) -> str:
-    """Return a text without its middle if it is very long, such as a list of hosts; report.json contains all of it."""
+    """Return a text without its middle if it is very long. report.json contains the complete text."""
     left_out = len(text) - _LONGEST
     if left_out <= 0:
         return text
@@ -420,10 +422,10 @@ def _or_dash(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _limits(cluster: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return (name, value, source, origin) of every quantity from which the limits are derived, and of the limits.
+    """Return (name, value, source, origin) of each limit, and of each quantity from which limits are derived.
 
-    The source explains the value. The origin states who set it; it is empty for derived quantities. Inputs that are not
-    quantities come last.
+    The source explains the value. The origin states who set the value; it is empty for derived quantities. Inputs that
+    are not quantities come last.
     """
     reasons = dict(cluster.get("reasons") or {})
     inputs = {given.option: given for given in (from_plain(LimitInput, i) for i in cluster.get("inputs") or ())}

@@ -19,11 +19,13 @@ _PROPERTIES = ("subject", "severity", "outcome", "reason", "measured", "limit", 
 
 
 def write_junit(document: dict[str, Any], path: Path) -> None:
-    """Write the verdicts of a report document as JUnit XML. The file appears complete or not at all.
+    """Write the verdicts of a report document as JUnit XML. The file appears only when it is complete.
 
-    A failed required requirement is a failure. A requirement that was not run or was waived is skipped. A failed
-    advisory requirement passes; its property ``outcome`` and its text state the failure. The time of a test case is the
-    measured value if the value is in seconds, so that the trend of a CI system shows the storage.
+    If a required requirement failed, the test case fails. If a requirement was not run or was waived, the test case is
+    skipped. If an advisory requirement failed, the test case passes; its property ``outcome`` and its text state the
+    failure.
+
+    The time of a test case is the measured value if this is in seconds. So a CI system shows the trend of the storage.
     """
     made = path.with_name(path.name + ".part")
     ET.ElementTree(_suites(document)).write(made, encoding="utf-8", xml_declaration=True)
@@ -70,7 +72,7 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
 
 
 def _requests(measured: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one sentence on the requests of a measurement for each endpoint and kind of request."""
+    """Yield a sentence on the requests of a measurement for each endpoint and kind of request."""
     for row in measured.get("requests") or ():
         seconds = [row.get(name) for name in ("median_seconds", "p99_seconds", "slowest_seconds")]
         times = ", ".join("-" if each is None else f"{each:.6f}" for each in seconds)

@@ -1,6 +1,6 @@
 """Live metrics of a run for monitoring: converts events and verdicts to OpenMetrics text and OTLP data.
 
-Only the process of `run.live_metrics` uses the libraries of the extra ``[metrics]``.
+The libraries of the extra ``[metrics]`` are used only by the process of `run.live_metrics` (the reporting process).
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _NANOSECONDS = 1_000_000_000
 
 
 def is_read(name: str) -> bool:
-    """Whether events with that name change a metric; the reporting process can skip other events."""
+    """Return whether events with this name change a metric. The reporting process can skip other events."""
     return KINDS.get(name) in _READ
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedOperations:
-    """The planned saves of a subject, or its planned loads: their number, and the time limit of one operation."""
+    """The planned saves or the planned loads of a subject: their number, and the time limit of one operation."""
 
     subject: str
     operation: str
@@ -63,8 +63,10 @@ class PlannedOperations:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFacts:
-    """The facts of a run that are known at its start. ``start_seconds`` is a Unix time, ``cluster`` a number of
-    accelerators."""
+    """The facts of a run that are known at its start.
+
+    ``start_seconds`` is a Unix time. ``cluster`` is a number of accelerators as text.
+    """
 
     run_id: str
     version: str
@@ -88,7 +90,7 @@ class VerdictFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunEnd:
-    """The result of a run at its end: exit code, grade, and every verdict of its report."""
+    """The result of a run: exit code, grade, and all verdicts of its report."""
 
     exit_code: int
     grade: str
@@ -97,7 +99,9 @@ class RunEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """A line from the controller to the reporting process; one of the fields is set. ``is_end``: the run has ended."""
+    """A line from the controller to the reporting process. Exactly one field is set; ``is_end`` states the end of the
+    run.
+    """
 
     run: RunFacts | None = None
     verdict: VerdictFacts | None = None
@@ -107,9 +111,9 @@ class Message:
 
 @dataclass(slots=True)
 class _Operations:
-    """The saves of a subject until now, or its loads.
+    """The saves or the loads of a subject until now.
 
-    ``slowest_seconds`` is from the newest measurement of the subject, which is the one that verdicts use.
+    ``slowest_seconds`` covers only the subject's newest measurement, because verdicts use only this measurement.
     """
 
     newest: Operation
@@ -126,7 +130,7 @@ class _Steps:
 
 @dataclass(slots=True)
 class LiveMetrics:
-    """The metrics of a run; receives events and verdicts in order."""
+    """The metrics of a run, updated by events and verdicts in the order of time."""
 
     run: RunFacts
     _event_seconds: float | None = None
@@ -140,7 +144,7 @@ class LiveMetrics:
     _verdicts: dict[tuple[str, str], VerdictFacts] = field(default_factory=dict)
 
     def take(self, event: Event, at_seconds: float) -> None:
-        """Record an event of rank 0, which was read at the Unix time ``at_seconds``."""
+        """Record an event of rank 0. ``at_seconds`` is the Unix time at which the event was read."""
         self._event_seconds = at_seconds
         if isinstance(event, OperationStarted):
             self._now = event.operation
@@ -168,13 +172,13 @@ class LiveMetrics:
         self._verdicts[verdict.id, verdict.subject] = verdict
 
     def ended(self, end: RunEnd | None) -> None:
-        """Record the end of the run; None: it ended without a report."""
+        """Record the end of the run. ``end`` is None if the run ended without a report."""
         self._is_running, self._end = False, end
         if end:
             self._verdicts = {(verdict.id, verdict.subject): verdict for verdict in end.verdicts}
 
     def samples(self) -> list[Sample]:
-        """Return the values of all metrics, in the order of the table."""
+        """Return the current values of all metrics, in the order of the table of metrics."""
         return sorted((Sample(*value) for value in self._values()), key=lambda sample: _ORDER[sample.metric])
 
     def _operation(self, subject: str, operation: Operation) -> None:
@@ -238,16 +242,15 @@ class LiveMetrics:
 
 
 def _by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
-    """Yield each metric with its samples; the samples of a metric must be consecutive."""
+    """Yield each metric with its samples. The samples of a metric must be consecutive."""
     for metric, of_metric in itertools.groupby(samples, key=lambda sample: sample.metric):
         yield metric, list(of_metric)
 
 
 def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
-    """Return OpenMetrics text that is also valid in Prometheus' older format, because there are only gauges and
-    counters.
+    """Return OpenMetrics text that is also valid in Prometheus' older text format.
 
-    node_exporter reads the older format, and refuses other types and timestamps.
+    node_exporter reads only the older format, without other types than gauges and counters, and without timestamps.
     """
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - an extra
     from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415
@@ -266,7 +269,7 @@ def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Families:
-    """Metric families in the form that prometheus_client writes.
+    """A collection of metric families that prometheus_client can write.
 
     A registry of prometheus_client would add metrics of this process.
     """
@@ -281,7 +284,7 @@ class _Families:
 def otlp_data(run: RunFacts, samples: Sequence[Sample]) -> MetricsData:
     """Return the samples as data of the OpenTelemetry SDK, with the same names as in the OpenMetrics file.
 
-    A collector that writes to Prometheus adds the unit and ``_total`` to names that lack them. So one dashboard shows
+    If a collector writes to Prometheus, it adds the unit and ``_total`` to names without them. So a dashboard shows
     metrics from a collector and from a file. Counters are cumulative from the start of the run.
     """
     from opentelemetry.sdk.metrics import export  # noqa: PLC0415 - an extra

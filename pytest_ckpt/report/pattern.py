@@ -1,4 +1,4 @@
-"""Describes a pattern, the recorded file operations of a job, in lines of text."""
+"""Describes a pattern, the recorded file operations of a job, as lines of text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pattern_lines(pattern: Pattern) -> list[str]:
 
 
 def _shape(pattern: Pattern, rank: int) -> tuple[tuple[int, int, str], ...]:
-    """Return the sequence of a rank's calls without sizes; ranks with the same sequence have equal results."""
+    """Return the sequence of a rank's calls, without sizes. Ranks with the same sequence have equal results."""
     return tuple((step.phase, step.lane, step.call) for step in pattern.steps if step.rank == rank)
 
 

@@ -1,4 +1,4 @@
-"""Writes certificate.pdf from certificate.html: A4, tagged, with bookmarks; without network access."""
+"""Writes certificate.pdf from certificate.html, without network access. The PDF is A4, tagged, and has bookmarks."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _NAMES = re.compile(r"(<title id=\"[^\"]*\">)([^<]*)(</title><desc id=\"[^\"]*\"
 
 
 def check_printer(option: str) -> None:
-    """Print a test page as PDF at the start of a run, so that a missing library is noticed before the measurements.
+    """Print a test page as PDF. A run calls this at its start, so a missing library is noticed before the measurements.
 
-    Raises UsageError with the remedy if it cannot be printed.
+    Raises UsageError with the remedy if the page cannot be printed.
     """
     try:
         _print_apart("<!doctype html><html lang=en><title>certified</title><p>certified 0123456789")
@@ -48,10 +48,9 @@ def check_printer(option: str) -> None:
 
 
 def write_pdf(document: dict[str, Any], path: Path) -> None:
-    """Write the certificate of a report document, or the table of a tree, as PDF; the file appears complete or not at
-    all.
+    """Write the certificate of a report document, or the table of a tree of published results, as PDF.
 
-    Raises UsageError if it cannot be printed.
+    The file appears only when it is complete. Raises UsageError if the page cannot be printed.
     """
     from pytest_ckpt.report.html import render, render_results_table  # noqa: PLC0415 - the printer needs no jinja2
 
@@ -61,9 +60,10 @@ def write_pdf(document: dict[str, Any], path: Path) -> None:
 
 
 def _print_apart(page: str) -> bytes:
-    """Print an HTML page in a separate process; return the PDF. Raises UsageError.
+    """Return the PDF of an HTML page, which is printed in a separate process. Raises UsageError if it cannot be
+    printed.
 
-    Native libraries may crash (such as Pango without fonts), and a crash must not end the run.
+    Native libraries may crash, such as Pango without fonts. A crash must not end the run.
     """
     try:
         done = subprocess.run(
@@ -87,9 +87,9 @@ def _print_apart(page: str) -> bytes:
 
 
 def main() -> int:
-    """Read an HTML page from standard input, write it to standard output as PDF, and return the exit code.
+    """Read an HTML page from standard input, and write it to standard output as PDF. Return the exit code.
 
-    An error is printed to standard error, in the last line.
+    After an error, the last line of standard error describes the error.
     """
     try:
         made = print_page(sys.stdin.buffer.read().decode())
@@ -106,8 +106,9 @@ def main() -> int:
 def print_page(page: str) -> bytes:
     """Return the PDF of an HTML page of this package.
 
-    The same page, fonts and version of WeasyPrint give the same bytes. Raises UsageError if the printer is missing.
-    Raises RuntimeError if a part of the page, such as a picture, is missing or would be loaded from a URL.
+    The same page, fonts and version of WeasyPrint result in the same bytes. Raises UsageError if a library is missing.
+    Raises RuntimeError if a picture or another part of the page cannot be loaded; parts are not loaded from other URLs
+    than ``data:``.
     """
     weasyprint = _loaded()
     from weasyprint.urls import URLFetcher  # noqa: PLC0415
@@ -123,7 +124,7 @@ def print_page(page: str) -> bytes:
 
 
 def _loaded() -> Any:
-    """Import and return WeasyPrint. Raises UsageError that names the missing library."""
+    """Import and return WeasyPrint. Raises UsageError if a library is missing; the error names the library."""
     try:
         # If a library is missing, WeasyPrint prints a long explanation to standard output. If fonts are missing, it
         # warns, and Pango would crash later.
@@ -142,9 +143,9 @@ def _loaded() -> Any:
 
 
 def _prepared(page: str) -> str:
-    """Return an HTML page with what the printer needs: rules for print, and styles inside each picture.
+    """Return an HTML page with additional style rules for the printer, for the page and for each picture.
 
-    The alternative text of a picture becomes a single text, which contains its title and description.
+    A picture's title and description are joined into one alternative text.
     """
     rules = (resources.directory("templates") / "pdf.css").read_text(encoding="utf-8")
     page = page.replace("</style>", f"{rules}</style>", 1)
@@ -157,7 +158,7 @@ def _prepared(page: str) -> str:
 
 @cache
 def _picture_style() -> str:
-    """Return the style rules for a printed picture, with the light colours filled in."""
+    """Return the style rules for a printed picture, with the colours of the light theme."""
     directory = resources.directory("templates")
     first = (directory / "certificate.css").read_text(encoding="utf-8").partition("}")[0]
     colours = dict(re.findall(r"(--[a-z0-9-]+):\s*([^;]+);", first))
@@ -172,7 +173,7 @@ _FAMILY = "'Liberation Sans', 'Noto Sans', 'DejaVu Sans', sans-serif"
 
 
 def _name_headers(_document: Any, pdf: Any) -> None:
-    """Give table header cells sequential ids instead of memory addresses, which differ between runs."""
+    """Give table header cells sequential ids. Memory addresses as ids would differ between runs."""
     numbers: dict[Any, int] = {}
     for thing in pdf.objects:
         if isinstance(thing, dict) and "ID" in thing:
@@ -185,9 +186,7 @@ def _name_headers(_document: Any, pdf: Any) -> None:
 
 @contextlib.contextmanager
 def _faults() -> Iterator[list[str]]:
-    """During a block, yield the list of errors that WeasyPrint reports, and keep its remarks on style sheets out of
-    logs.
-    """
+    """Yield the list of errors that WeasyPrint reports during the ``with`` block. Its warnings are not logged."""
     messages: list[str] = []
 
     class Collector(logging.Handler):

@@ -1,4 +1,4 @@
-"""The plan of a run as lines for people, and the header of a run: target, cluster, gates, best possible grade."""
+"""The plan of a run as text, and the lines that a run adds to pytest's header."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Yield lines on the objects of a checkpoint's full save; none if the target is not an object store."""
+    """Yield a line on the objects that one full save creates. If the target is not an object store, yield nothing."""
     scheme, found, location = (settings.target or "").partition("://")
     if not found or scheme not in TARGETS or not TARGETS[scheme].is_remote:
         return
@@ -77,7 +77,7 @@ COLD_UNTRIED = (
 
 
 def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[str]:
-    """Return the plan as lines for people."""
+    """Return the plan as lines of text."""
     limits = plan.limits
     lines = [f"cluster of {counted(limits.accelerators, 'accelerator')}", ""]
     lines += [f"  {sentence}" for _, sentence in limits.reasons]
@@ -165,7 +165,7 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
 
 
 def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
-    """Yield a line on the ramp that finds the number of requests in flight; none if the user sets the number."""
+    """Yield a line on the ramp, which finds the best number of requests in flight. Without a ramp, yield nothing."""
     if not (ramp := planned.ramp):
         return
     if not ramp.depths:
@@ -179,7 +179,10 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
 
 
 def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Yield lines on what the planned operations can prove about all saves and loads; none without ``assurance``."""
+    """Yield lines on the share of all saves and loads that the planned operations can prove.
+
+    If the user requires no confidence (``assurance``), yield nothing.
+    """
     if not (wanted := settings.assurance):
         return
     asks, share = planned.demand, format_share(wanted.share)
@@ -204,9 +207,10 @@ def _required_operations(planned: PlannedCheckpoint, wanted: Assurance) -> str:
 
 
 def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
-    """Return a sentence on all saves and loads of a run: their number, their bytes, and their time.
+    """Return a sentence on all saves and loads of a run: their number, bytes and maximum time.
 
-    The time is the maximum if each of them meets its limit. The result is empty if the run measures no saves and loads.
+    The maximum time applies if each save and load just meets its limit. If the run measures no saves and loads, the
+    result is empty.
     """
     if not plan.runnable or not settings.measures:
         return ""
@@ -236,7 +240,7 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
 
 
 def _additional_steps(steps: Sequence[Steps]) -> str:
-    """Return a phrase on the number of steps in addition to saves and loads, and on their bytes if known in advance."""
+    """Return a phrase on the steps other than plain saves and loads: their number and, if known, their bytes."""
     others = [s for s in steps if s.kind not in {"save", "load"}]
     if not others:
         return ""
@@ -252,8 +256,9 @@ def _additional_steps(steps: Sequence[Steps]) -> str:
 
 
 def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:
-    """Return lines on the best possible grade, and on the certain and possible obstacles between this command and a
-    certificate.
+    """Return lines on the best possible grade, and on the obstacles to a certificate with this command.
+
+    ``not_tried`` describes possible obstacles that were not checked.
     """
     best = possible_grade(found)
     sentence = f"grade possible: {best}" + (", the run would not start" if best == "none" else "")
@@ -332,7 +337,7 @@ def header_lines(
 
 
 def _described(target: TargetFacts) -> Iterator[str]:
-    """Yield phrases on the target: its kind, its source, its plugin, and its free space."""
+    """Yield phrases on the target: kind, source, plugin and free space."""
     if target.mount_point:
         yield f"{target.kind} on {target.mount_point}"
     else:

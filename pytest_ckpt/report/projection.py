@@ -1,4 +1,4 @@
-"""Projections to more clients: lines for people, and JSON."""
+"""Projected rates for more clients than a run measured, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terminal output for published results: published and judged values next to each other."""
+"""Terminal output for published benchmark results: the published times, and the times that are judged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>16}  {}"
 
 
 def result_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return lines with the published values next to the judged values, and the notices about the files."""
+    """Return one published result as lines: published and judged times, then notices about its files."""
     published = document["published"]
     lines = [
         f"published with {published['tool']}: {published['system']}",
@@ -47,7 +47,7 @@ def result_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def table_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the table of a tree: one row per system and checkpoint, with published and judged times."""
+    """Return a table of all results in a directory tree: one row per system and checkpoint."""
     accelerators = document["cluster"]["accelerators"]
     lines = [
         _MANY.format("", "", "save:", "", "load:", "", "", "").rstrip(),
@@ -93,7 +93,7 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def rule_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return each result with its broken rules, warnings, undecided rules and met rules, in this order, as lines."""
+    """Return the benchmark's rules for each result: broken rules, warnings, undecided rules, met rules."""
     lines = []
     for row in document["results"]:
         division = row["division"].upper() or "no division"
@@ -116,7 +116,7 @@ def rule_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def message_lines(messages: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the messages; files with the same message are listed together."""
+    """Return at most 30 messages as lines. Files with the same message share one line."""
     lines = []
     grouped = group_messages(messages)
     for text, paths in grouped[:_MAXIMUM_MESSAGES]:
@@ -131,7 +131,7 @@ def message_lines(messages: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def group_messages(messages: Iterable[Mapping[str, str]]) -> list[tuple[str, list[str]]]:
-    """Return (text, paths) for each different text, in the order in which the texts first appear."""
+    """Return (text, paths) for each distinct text, in the order of first appearance."""
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(message["text"], []).append(message["path"])
@@ -139,7 +139,10 @@ def group_messages(messages: Iterable[Mapping[str, str]]) -> list[tuple[str, lis
 
 
 def share(overstatement: float | None) -> str:
-    """Return how much longer the slowest process took than rank 0, as a signed percentage; a dash if unknown."""
+    """Return the overstatement as a signed percentage; a dash if unknown.
+
+    The overstatement is the additional time of the slowest process, relative to rank 0.
+    """
     if overstatement is None:
         return NONE
     return ("+" if overstatement >= 0 else "-") + units.format_percent(abs(overstatement), digits=2)

@@ -1,4 +1,4 @@
-"""The text form of values: the only place that defines how each unit of a verdict is written."""
+"""Converts values to text. Only this module defines how each unit of a verdict is written."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def seconds_text(seconds: float) -> str:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Return a measured value or a limit of a verdict with its unit; a dash if there is no value.
+    """Return a value of a verdict with its unit; a dash if there is no value.
 
-    A unit such as ``slowest / median`` is a ratio of two times and is written as a factor.
+    A unit such as ``slowest / median`` is a ratio, which is written as a factor.
     """
     return NONE if value is None else _writer_of(unit)(value)
 
 
 def quantities(measured: float | None, limit: float | None, unit: str) -> tuple[str, str]:
-    """Return a measured value and its limit like `quantity`, with enough digits to distinguish them."""
+    """Return a measured value and its limit as text, with enough digits to distinguish them."""
     if measured is None or limit is None:
         return quantity(measured, unit), quantity(limit, unit)
     return units.compared(measured, limit, _writer_of(unit))
@@ -57,15 +57,13 @@ def _writer_of(unit: str) -> Callable[..., str]:
 
 
 def seconds_format(largest: float | None) -> Callable[[float | None], str]:
-    """Return a formatter for a column of durations: one unit, and the number of decimals that the largest
-    value needs.
-    """
+    """Return a formatter for a column of durations, with the unit and decimals that ``largest`` needs."""
     steps = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"))
     return _column_format(largest, steps)
 
 
 def rate_format(largest: float | None) -> Callable[[float | None], str]:
-    """Return a formatter for a column of rates: one unit, and the number of decimals that the largest value needs."""
+    """Return a formatter for a column of rates, with the unit and decimals that ``largest`` needs."""
     steps = ((1e12, 1e12, "TB/s"), (1e9, 1e9, "GB/s"), (1e6, 1e6, "MB/s"), (0.0, 1e3, "kB/s"))
     return _column_format(largest, steps)
 
@@ -76,10 +74,7 @@ def decimals_for(largest: float) -> int:
 
 
 def three_digits(value: float) -> str:
-    """Return a number with three significant digits and thousands separators.
-
-    All digits before the decimal point are kept.
-    """
+    """Return a number with at least three significant digits, and with thousands separators."""
     return f"{value:,.{decimals_for(value)}f}"
 
 
@@ -91,9 +86,9 @@ def _column_format(largest: float | None, steps: tuple[tuple[float, float, str],
 
 
 def margin_text(margin: float | None) -> str:
-    """Return the unused share of the limit, with its sign: ``+58 %``, ``−4.2 %``.
+    """Return the unused share of the limit as a signed percentage: ``+58 %``, ``−4.2 %``.
 
-    A value over twice the limit is written as a multiple: ``100 × limit``. ``+100 %`` is printed only if nothing of the
+    If a value exceeds twice the limit, return the multiple: ``100 × limit``. Return ``+100 %`` only if nothing of the
     limit was used.
     """
     if margin is None:
@@ -106,7 +101,7 @@ def margin_text(margin: float | None) -> str:
 
 
 def moment_text(iso: str | None) -> str:
-    """Return a time in ISO 8601 as text for people, in the time zone that it states."""
+    """Return an ISO 8601 time as readable text in its own time zone; a dash without a time."""
     if not iso:
         return NONE
     try:

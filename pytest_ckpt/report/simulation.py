@@ -1,4 +1,4 @@
-"""Simulated months of training, for people: lines for a terminal, and a page with goodput over cluster size."""
+"""Output of a training simulation: lines for a terminal, and a page with goodput over cluster size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _HEAD = (
 def document_of(
     rows: Sequence[tuple[str, SimulatedRow]], rules: SimulationRules, notices: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the result of a simulation in plain JSON types. Each row is a pair of a name and its values."""
+    """Return the result of a simulation in plain JSON types.
+
+    ``rows`` are pairs: the name of a subject, and its simulated values.
+    """
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",

@@ -1,4 +1,4 @@
-"""The storage that clusters require: lines for a terminal, and one HTML page with a chart."""
+"""Output of ``pytest-ckpt size``, the storage that clusters require: lines for a terminal, and an HTML page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Set
 
 
 def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]:
-    """Return a published table and the derived requirements for its rows, as an additional part of the document."""
+    """Return the document's field ``table``: a published table, with our derived requirements for each row."""
     words = {"name": table.name, "title": table.title, "source": table.source}
     return {"table": {**words, "rows": [to_plain(row) for row in rows]}}
 
@@ -108,7 +108,7 @@ _LOAD_BUDGETS = (0.005, 0.01, 0.02, 0.05)
 
 
 def _load_at(budget: float) -> Callable[[Mapping[str, Any]], str]:
-    """Return the formatter of a cell: the rate that loads one copy within a share of the MTTF, the ``budget``."""
+    """Return the formatter of a cell: the rate that loads one copy of the model in the share ``budget`` of the MTTF."""
 
     def write(row: Mapping[str, Any]) -> str:
         seconds = budget * row["mttf_seconds"]
@@ -210,7 +210,7 @@ def _rules(rules: Mapping[str, Any]) -> list[str]:
 
 
 def _name(field: str) -> str:
-    """Return the words in the name of a field, without its unit."""
+    """Return the name of a field as words, without its unit."""
     for unit in ("_bytes_per_second", "_seconds", "_bytes"):
         field = field.removesuffix(unit)
     return field.replace("_", " ")

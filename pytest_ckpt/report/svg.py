@@ -1,4 +1,4 @@
-"""Parts of SVG: escaped text, tags and axes, as strings; colours come from the classes of the style sheet."""
+"""Builds SVG as strings: escaped text, tags and axes. Colours come from the classes of the style sheet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 def printable(value: object) -> str:
-    """Return the text of a value, with control characters, display overrides and surrogates replaced.
+    """Return a value as text in which U+FFFD replaces control characters, display overrides and surrogates.
 
     Newlines and tabs are kept.
     """
@@ -23,19 +23,19 @@ def printable(value: object) -> str:
 
 
 def escape(value: object) -> str:
-    """Return the text of a value, escaped for an element or a quoted attribute."""
+    """Return a value as text that is escaped for an element or a quoted attribute."""
     return html.escape(printable(value), quote=True)
 
 
 def number(value: float) -> str:
-    """Return a coordinate with at most one decimal."""
+    """Return a coordinate as text with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
-    """Return one element. ``content`` is SVG.
+    """Return one SVG element; ``content`` is SVG.
 
-    In names of attributes underscores become hyphens, and a trailing underscore is removed (``class_``).
+    In attribute names, underscores become hyphens. A trailing underscore is removed (``class_``).
     """
     parts = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{number(value) if isinstance(value, float) else escape(value)}"'
@@ -45,7 +45,7 @@ def tag(name: str, content: str = "", **attributes: object) -> str:
 
 
 def label(x: float, y: float, content: object, class_: str = "t", anchor: str = "start") -> str:
-    """Return a line of text; ``anchor`` is start, middle or end."""
+    """Return a text element; ``anchor`` is start, middle or end."""
     return tag("text", escape(content), x=float(x), y=float(y), class_=class_, text_anchor=anchor)
 
 
@@ -63,9 +63,9 @@ def rectangle(x: float, y: float, width: float, height: float, class_: str, hint
 def picture(
     key: str, width: int, height: int, title: str, description: str, parts: Iterable[str], shape: str = "wide"
 ) -> str:
-    """Return an SVG image with title and description for screen readers; ``key`` makes its ids unique in the document.
+    """Return an SVG image with a title and a description for screen readers.
 
-    ``shape`` is a class of the style sheet: half (of a page's width), wide, map.
+    ``key`` makes the image's ids unique in the document. ``shape`` is a class of the style sheet: half, wide or map.
     """
     name, about = f"{key}-t", f"{key}-d"
     body = tag("title", escape(title), id=name) + tag("desc", escape(description), id=about) + "".join(parts)
@@ -81,7 +81,7 @@ def picture(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """A scale from values to pixels, linear or logarithmic (then ``low`` is above zero)."""
+    """A linear or logarithmic scale from values to pixels. If it is logarithmic, ``low`` must be above zero."""
 
     low: float
     high: float
@@ -90,7 +90,7 @@ class Axis:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Return the pixel of a value; values outside the axis are moved to the nearest end."""
+        """Return the pixel of a value. A value outside the axis gets the nearest end."""
         inside = min(max(value, self.low), self.high)
         if self.log:
             share = math.log(inside / self.low) / math.log(self.high / self.low)
@@ -99,7 +99,7 @@ class Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self, wanted: int = 5) -> list[float]:
-        """Return round values within the axis, about ``wanted`` values if it is linear."""
+        """Return round values within the axis. For a linear axis, their number is about ``wanted``."""
         if not self.log:
             step = round_step((self.high - self.low) / wanted)
             first = math.ceil(self.low / step - 1e-9)

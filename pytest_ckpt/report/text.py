@@ -1,4 +1,4 @@
-"""The terminal output for a report: a summary with colours, and the text of a failing test."""
+"""Terminal output for a report: a summary with colours, and the text of a failing test."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COLUMNS = "{:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>15}"
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[Line]:
-    """Return the lines of the terminal summary, each with the markup of pytest's terminal writer."""
+    """Return the lines of the terminal summary, each with its markup for pytest's terminal writer."""
     subjects = view.subjects(document)
     lines = [
         *_table(subjects),
@@ -61,8 +61,8 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
 def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") -> str:
     """Return the text of a failing test: the measured value, the limit, the excess, the reason, and the remedy.
 
-    ``next_step`` is the first action of the user, ``explain`` the command that explains the failure. Empty texts are
-    omitted.
+    ``explain`` is the command that explains the failure. ``next_step`` is the user's first action; a known fix in the
+    verdict replaces it.
     """
     measured, limit, unit = verdict.get("measured"), verdict.get("limit"), verdict.get("unit") or ""
     lines = [f"{verdict['id']} failed for {verdict['subject']}: {verdict['because']}"]
@@ -88,10 +88,7 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
 
 
 def _beyond(measured: float, limit: float) -> str:
-    """Return by how much a value exceeds its limit, as text.
-
-    The result is a percentage, or a multiple of the limit if the value is at least twice the limit.
-    """
+    """Return the excess over the limit: a percentage, or a multiple if the value is at least twice the limit."""
     if limit <= 0:
         return ""
     if measured >= 2 * limit:
@@ -100,7 +97,7 @@ def _beyond(measured: float, limit: float) -> str:
 
 
 def _typed(line: str) -> str:
-    """Return a line in which ASCII replaces typographic characters, because a terminal may have any encoding."""
+    """Replace typographic characters by ASCII, because a terminal may have any encoding."""
     return printable(line).translate(_ASCII)
 
 
@@ -141,7 +138,7 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
 
 
 def _names(document: view.Document) -> list[Line]:
-    """Return the rates of metadata calls (create, stat, list, …) for each subject with such measurements."""
+    """Return lines with the rates of metadata calls (create, stat, list, …) for each measured subject."""
     lines: list[Line] = []
     for measurement in document.get("measurements") or []:
         if found := (measurement.get("patterns") or {}).get("metadata"):
@@ -151,7 +148,7 @@ def _names(document: view.Document) -> list[Line]:
 
 
 def _behaviour(document: Mapping[str, Any]) -> list[Line]:
-    """Return a line on how many checks of the target's behaviour were met, failed or not run."""
+    """Return a line that counts the checks of the target's behaviour by outcome."""
     verdicts = view.behaviour(document)
     if not verdicts:
         return []
@@ -160,7 +157,7 @@ def _behaviour(document: Mapping[str, Any]) -> list[Line]:
 
 
 def _plugins(document: Mapping[str, Any]) -> list[Line]:
-    """Return lines on how many requirements of each plugin were met, failed or not run."""
+    """Return a line for each plugin that counts its requirements by outcome."""
     of = view.plugins_by_id(document)
     lines: list[Line] = []
     for plugin in dict.fromkeys(of.values()):
@@ -171,14 +168,15 @@ def _plugins(document: Mapping[str, Any]) -> list[Line]:
 
 
 def _starts(document: view.Document) -> list[Line]:
-    """Return the starts of a run that was interrupted or continued."""
+    """Return lines on the starts (pytest invocations) of a run that was interrupted or resumed."""
     lines = [line for text in start_lines(document) for line in _wrapped(text, {})]
     return [*lines, ("", {})] if lines else []
 
 
 def _exceptions(document: Mapping[str, Any]) -> list[Line]:
-    """Return the verdicts that were not met, failed ones first. Verdicts that were not run for the same reason are
-    grouped.
+    """Return lines on all verdicts that were not met, failed verdicts first.
+
+    Verdicts that were waived, or not run, for the same reason share a line.
     """
     verdicts = document.get("requirements") or []
     behaviour = view.behaviour_ids(document)

@@ -1,4 +1,4 @@
-"""The trend of many runs: lines with sparklines for a terminal, and one HTML page with a chart per series."""
+"""The trend of save and load times over many runs: lines with sparklines for a terminal, and an HTML page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 78.0, 1040.0, 34.0, 190.0,
 
 
 def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
-    """Return the trend as lines of text, with sparklines of block characters, or of ASCII without ``unicode``."""
+    """Return the trend as lines of text. Sparklines are block characters, or ASCII without ``unicode``."""
     form = "{:<22} {:<5}{:>5}{:>12}{:>12}{:>12}{:>8}  {}"
     lines = [units.counted(document["runs"], "run"), ""]
     lines.append(form.format("checkpoint", "", "runs", "newest", "slowest", "limit", "late", "median of each run"))
@@ -68,7 +68,7 @@ def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
 
 
 def _lines_of_requests(requests: Sequence[Plain], *, unicode: bool) -> list[str]:
-    """Return a line for each kind of request to an object store, and the changes that were found."""
+    """Return a line for each kind of object-store request, and a line for each detected change."""
     if not requests:
         return []
     form = "{:<22} {:<12}{:>5}{:>12}  {}"
@@ -119,7 +119,7 @@ def _section_of_requests(requests: Sequence[Plain]) -> PageSection:
 
 
 def sparkline(values: Sequence[float], *, unicode: bool) -> str:
-    """Return a line of one character per value, scaled from the lowest to the highest value."""
+    """Return a sparkline: one character per value, scaled from the lowest to the highest value."""
     bars = _BARS[unicode]
     low, high = min(values), max(values)
     span = (high - low) or 1.0
@@ -151,7 +151,10 @@ def _left_out(series: Plain) -> str:
 
 
 def _chart(key: str, series: Plain) -> str:
-    """Return a chart of the median and the slowest operation of every run, and of the limit if it is close."""
+    """Return a chart of the median and the slowest operation of every run.
+
+    The chart includes the limit if it is at most twice the slowest time.
+    """
     points, kind = series["points"], series["kind"]
     slowest = max(p["slowest_seconds"] for p in points)
     limit = points[-1]["limit_seconds"]

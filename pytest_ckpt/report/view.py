@@ -1,4 +1,7 @@
-"""The values of a report that all writers show, by subject and kind of operation, and the starts of its run."""
+"""Values of a report that all output formats show.
+
+A subject is a measured combination of model, mode, engine and strategy. A start is one pytest invocation of a run.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from pytest_ckpt.facts.options import NOT_SET
 from pytest_ckpt.facts.strategies import STRATEGY_OF
 from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
-from pytest_ckpt.judging.speed import HOW_SURE
 from pytest_ckpt.report.quantity import moment_text
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_share
 
@@ -24,7 +26,7 @@ RehearsalResult = Literal["passed", "failed", "incomplete"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """All saves of one subject, or all its loads. Values that were not measured are None."""
+    """The saves of one subject, or its loads. Values that were not measured are None."""
 
     kind: str
     operations: tuple[Document, ...]
@@ -42,17 +44,17 @@ class Kind:
 
     @property
     def worst(self) -> Document | None:
-        """The slowest operation, which is judged."""
+        """The slowest operation; the verdict depends on it."""
         return max(self.operations, key=lambda o: o["seconds"], default=None)
 
     @property
     def slowest_seconds(self) -> float | None:
-        """The largest time."""
+        """The time of the slowest operation."""
         return max(self.seconds, default=None)
 
     @property
     def fastest_seconds(self) -> float | None:
-        """The smallest time."""
+        """The time of the fastest operation."""
         return min(self.seconds, default=None)
 
     @property
@@ -69,7 +71,7 @@ class Kind:
     def variation(self) -> float | None:
         """The coefficient of variation of the times: the sample standard deviation divided by the mean.
 
-        None if operations moved different amounts, such as deltas and full saves.
+        None for fewer than two operations, and for operations with different bytes, such as deltas and full saves.
         """
         if len({o.get("bytes") for o in self.operations}) > 1:
             return None
@@ -78,12 +80,12 @@ class Kind:
 
     @property
     def rank0_seconds(self) -> float | None:
-        """The largest of rank 0's own times, as in published results."""
+        """The largest of rank 0's times. Published results use the times of rank 0."""
         return max((o["rank0_seconds"] for o in self.operations if o.get("rank0_seconds") is not None), default=None)
 
     @property
     def margin(self) -> float | None:
-        """The unused share of the limit in the slowest operation; negative if the limit was missed."""
+        """The unused share of the limit in the slowest operation; negative if it exceeds the limit."""
         slowest = self.slowest_seconds
         return None if slowest is None or not self.limit_seconds else 1 - slowest / self.limit_seconds
 
@@ -108,21 +110,26 @@ class Subject:
     save: Kind
     load: Kind
 
+    def undecided(self, kind: Kind) -> str:
+        """Return the reason code if the times of ``kind`` were measured and decide nothing; otherwise empty."""
+        of_kind = [v for v in self.verdicts if v["id"] == kind.kind.upper() and kind.operations]
+        return next((v["reason"] for v in of_kind if v["outcome"] == "not run"), "")
+
     @property
     def kinds(self) -> tuple[Kind, Kind]:
-        """Saves, then loads."""
+        """The saves and the loads, in this order."""
         return self.save, self.load
 
     @property
     def clients(self) -> tuple[int, str]:
-        """The number of clients that took part, and their unit; 0 if there is no measurement."""
+        """The number of clients that took part, and their unit (host or rank); 0 without a measurement."""
         ran = self.measurement or {}
         count, unit = clients_of_run(len(ran.get("hosts") or ()), ran.get("processes") or 0)
         return count, unit[:-1]
 
     @property
     def not_run(self) -> str:
-        """The reason why there is no measurement; empty if there is one."""
+        """The reason why the subject was not measured; empty if it was measured."""
         if self.measurement is not None:
             return ""
         reason = self.checkpoint.get("not_run") or next(
@@ -160,36 +167,56 @@ def subjects(document: Document) -> list[Subject]:
 
 
 def behaviour_ids(document: Document) -> set[str]:
-    """Return the ids of the requirements on the target's behaviour, which are not judged on a checkpoint."""
+    """Return the ids of the requirements on the target's behaviour (suite conformance)."""
     return {row["id"] for row in document.get("catalogue") or [] if row.get("suite") == "conformance"}
 
 
 def plugins_by_id(document: Document) -> dict[str, str]:
-    """Return the name of the plugin by the id of each requirement that a plugin provides."""
+    """Return the plugin's name for each requirement that a plugin provides, by the requirement's id."""
     return {row["id"]: row["plugin"] for row in document.get("catalogue") or [] if row.get("plugin")}
 
 
 def next_steps(document: Document) -> dict[str, str]:
-    """Return the first action after a failure, by the id of the requirement."""
+    """Return the recommended first action after a failure, by the id of the requirement."""
     return {row["id"]: row["next_step"] for row in document.get("catalogue") or [] if row.get("next_step")}
 
 
-def how_sure(document: Document) -> list[str]:
-    """Return what the measured saves and loads prove about all saves and loads, one sentence for each subject and kind.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conclusion:
+    """What the measured saves or loads of one subject show about all of its saves or loads.
 
-    The sentences are parts of the details of SAVE and LOAD.
+    ``bound`` and ``estimate`` are fields of the verdict on SAVE or LOAD; one of them may be None.
     """
-    return [
-        f"{verdict['subject']}: {line.removeprefix(HOW_SURE)}"
-        for verdict in document.get("requirements") or []
-        if verdict["id"] in ("SAVE", "LOAD")
-        for line in verdict["detail"].splitlines()
-        if line.startswith(HOW_SURE)
-    ]
+
+    kind: str
+    limit_seconds: float
+    bound: Document | None
+    estimate: Document | None
+
+    @property
+    def is_estimate_late(self) -> bool:
+        """Whether the estimated time is over the limit."""
+        return self.estimate is not None and self.estimate["seconds"] > self.limit_seconds
+
+
+def how_sure(document: Document) -> dict[str, list[Conclusion]]:
+    """Return what the verdicts on SAVE and LOAD conclude about all saves and loads, by subject."""
+    kinds = {"SAVE": "save", "LOAD": "load"}
+    conclusions: dict[str, list[Conclusion]] = {}
+    for verdict in document.get("requirements") or []:
+        bound, estimate = verdict.get("bound"), verdict.get("estimate")
+        if verdict["id"] in kinds and (bound or estimate):
+            kind, limit = kinds[verdict["id"]], verdict["limit"]
+            found = Conclusion(kind=kind, limit_seconds=limit, bound=bound, estimate=estimate)
+            conclusions.setdefault(verdict["subject"], []).append(found)
+    return conclusions
 
 
 def amount(subjects: Sequence[Subject]) -> str:
-    """Return a phrase with the bytes and the number of all timed saves and loads, without scenarios and checks."""
+    """Return a phrase with the bytes and the number of all timed saves and loads.
+
+    Scenarios and checks are not counted.
+    """
     totals: dict[str, tuple[int, int]] = {}
     for kind in (kind for subject in subjects for kind in subject.kinds):
         moved = sum(operation.get("bytes") or kind.bytes or 0 for operation in kind.operations)
@@ -206,7 +233,7 @@ def amount(subjects: Sequence[Subject]) -> str:
 def shares_shown(document: Document) -> list[str]:
     """Return sentences on the share of all saves and loads that is proven to meet the limit.
 
-    Checkpoints with equal shares are in one sentence.
+    Subjects with equal shares are in one sentence.
     """
     subjects: dict[str, list[str]] = {}
     for subject, bounds in _bounds(document).items():
@@ -221,13 +248,13 @@ def shares_shown(document: Document) -> list[str]:
 
 
 def _misses(bound: Document) -> str:
-    """Return how many operations missed the limit, in brackets; empty if no operation may miss it."""
+    """Return the number of missed limits, in brackets; empty if no miss is allowed."""
     allowed = bound.get("misses_allowed")
     return f" ({bound['trials'] - bound['met']} of {bound['trials']} missed, {allowed} allowed)" if allowed else ""
 
 
 def _bounds(document: Document) -> dict[str, dict[str, Document]]:
-    """Return what the measured operations prove about all operations, by subject and by kind (saves, loads)."""
+    """Return the proven bound on all saves and on all loads, by subject and then by kind (saves, loads)."""
     kinds = {"SAVE": "saves", "LOAD": "loads"}
     bounds: dict[str, dict[str, Document]] = {}
     for verdict in document.get("requirements") or []:
@@ -237,9 +264,9 @@ def _bounds(document: Document) -> dict[str, dict[str, Document]]:
 
 
 def unread_copies(document: Document) -> list[str]:
-    """Return a sentence for each checkpoint on the number of copies that a restart reads, because a load reads one.
+    """Return a sentence for each subject of which a restart reads several copies of the model.
 
-    Checkpoints of which the cluster has one copy are omitted.
+    A measured load reads only one copy.
     """
     copies_of = (
         (s.name, (s.checkpoint.get("demand") or {}).get("copies") or 1) for s in subjects(document) if s.load.seconds
@@ -254,7 +281,7 @@ def unread_copies(document: Document) -> list[str]:
 
 
 def methods(document: Document) -> list[str]:
-    """Return the engines and strategies of a run, each with its help text; an engine of a plugin has no text."""
+    """Return the engines and strategies of a run, each with its help text. A plugin's engine has no help text."""
     scope = document.get("scope") or {}
     engines = {engine.name: engine.help for engine in BUILT_IN}
     strategies = {name: strategy.help for name, strategy in STRATEGY_OF.items()}
@@ -264,7 +291,7 @@ def methods(document: Document) -> list[str]:
 
 
 def cure(verdict: Document) -> str:
-    """Return the known fix for the cause of a failure, from the verdict's detail; empty if there is none."""
+    """Return the known fix for the cause of a failure, from the verdict's detail; empty if no fix is known."""
     cures = (line.removeprefix("cure: ") for line in verdict["detail"].splitlines() if line.startswith("cure: "))
     return next(cures, "")
 
@@ -277,7 +304,7 @@ def behaviour(document: Document) -> list[Document]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerdictGroup:
-    """Verdicts with the same reason: ``names`` are their requirements and subjects."""
+    """Verdicts with the same reason. ``names`` contains their requirements and subjects."""
 
     names: str
     because: str
@@ -303,7 +330,7 @@ def group_verdicts(verdicts: Sequence[Document], behaviour_of: Collection[str]) 
 
 
 def rehearsal_result(document: Document) -> RehearsalResult:
-    """Return the result of a rehearsal, which never certifies."""
+    """Return the result of a rehearsal, which is a run that cannot be certified."""
     required = counts([v for v in document.get("requirements") or [] if v["severity"] == "required"])
     # A rehearsal may fail without a failed verdict, if the gate table's demands on clients are unmet.
     if required.get("failed") or any(reason.startswith(GATES_DEMAND) for reason in document.get("grade_reasons") or []):
@@ -313,9 +340,9 @@ def rehearsal_result(document: Document) -> RehearsalResult:
 
 
 def counts(verdicts: Sequence[Document]) -> dict[str, int]:
-    """Return the number of verdicts by outcome; advisory verdicts that were not met are counted separately.
+    """Return the number of verdicts by outcome. Outcomes without verdicts are omitted.
 
-    Outcomes without verdicts are omitted.
+    Advisory verdicts that were not met are counted separately.
     """
     outcomes = ("failed", "not run", "waived")
     result = dict.fromkeys(("met", *outcomes, *(f"advisory {outcome}" for outcome in outcomes)), 0)
@@ -327,7 +354,7 @@ def counts(verdicts: Sequence[Document]) -> dict[str, int]:
 
 
 def names_in_short(names: Sequence[str], shown: int = 4) -> str:
-    """Return the names, separated by commas; of many names, return the first ``shown``, the last, and the count."""
+    """Return the names as text. Of many names, it contains the first ``shown``, the last, and the count."""
     if len(names) <= shown + 1:
         return ", ".join(names)
     return f"{', '.join(names[:shown])}, … {names[-1]} ({len(names)})"
@@ -362,9 +389,10 @@ def _kind(kind: str, document: Document, plan: Document, ran: Document, size: Do
 
 
 def judged_again_lines(document: Document) -> list[str]:
-    """Return sentences on the run and on its later judgement: cluster, version and grade of each, and changed limits.
+    """Return sentences that compare a run with its later judgement (``pytest-ckpt judge``).
 
-    Empty if the report is the run's own.
+    The sentences state cluster, version, grade and changed limits. If the report was not judged again, the result is
+    empty.
     """
     judgement = document.get("judged_again")
     if not judgement:
@@ -402,7 +430,10 @@ _ENDS = {
 
 
 def start_lines(document: Document) -> list[str]:
-    """Return a sentence for each start and for its incomplete work; empty if there is one complete start."""
+    """Return a sentence for each start and for its incomplete work.
+
+    If the run has one complete start, the result is empty.
+    """
     starts = document.get("starts") or []
     if len(starts) == 1 and starts[0]["end"] == "finished" and not starts[0]["interrupted_work"]:
         return []

@@ -1,1 +1,1 @@
-"""The life of a run: opening, context and closing, and all checks before it."""
+"""Opens and closes a run, and performs all checks before it."""

@@ -1,9 +1,9 @@
-"""Makes the certificate of a run in a separate process, from the files of the run only.
+"""Creates the certificate of a run in a separate process, only from the files of the run.
 
-pytest's process contains the code of conftests and plugins, which could alter verdicts. So it writes the facts and a
-draft of the report, and starts ``python -I``: without Python's environment variables, the current directory and the
-user's packages. That process judges the facts with the code of ``pytest-ckpt judge`` and reports every decision that
-differs from pytest's process. It writes report, certificate, JUnit, digests and signature.
+Conftests and plugins execute in pytest's process and could alter verdicts. So pytest's process writes the facts and a
+draft of the report. Then it starts ``python -I``, which ignores Python's environment variables, the current directory
+and the user's packages. The isolated process judges the facts with the code of ``pytest-ckpt judge``. It reports every
+verdict that differs from the draft. It writes report, certificate, JUnit file, digests and signature.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ _LIBRARIES = ("jinja2", "markupsafe", "numpy", "cryptography", "weasyprint")
 
 
 class NotCertifiedError(Exception):
-    """The judging process ended without a report; its output contains the reason."""
+    """The isolated process ended without a report; the message is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertifyRequest:
     """The input of the isolated process.
 
-    ``directory`` is the run directory. ``exit_code`` is pytest's. If ``is_final``, it is also the exit code of the run,
-    whatever the verdicts are. If ``pdf``, a PDF is written too.
+    ``directory`` is the run directory, ``exit_code`` the exit code of pytest. If ``is_final``, the run ends with this
+    exit code, whatever the verdicts are. If ``pdf``, the process also writes a PDF.
     """
 
     directory: str
@@ -74,11 +74,10 @@ class CertifyRequest:
 
 
 def library_homes() -> list[str]:
-    """Return the directories that contain the libraries of the isolated process, as this process finds them.
+    """Return the directories that contain the libraries of the isolated process.
 
-    Packages of one user and packages on PYTHONPATH, for example from a cluster's modules, are not on the path of
-    ``python -I``. The directories are appended to that path, so that they cannot replace the standard library or the
-    packages installed with Python.
+    ``python -I`` does not search a user's packages and PYTHONPATH, so these directories are appended to its path. At
+    the end of the path they cannot replace the standard library or packages installed with Python.
     """
     places = []
     for name in _LIBRARIES:
@@ -93,12 +92,11 @@ def _environment() -> dict[str, str]:
 
 
 def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = None) -> tuple[Document, str]:
-    """Write a draft, and let the isolated process create the report from it. Return the report, and a sentence on the
-    PDF (empty without a PDF).
+    """Write a draft, and let the isolated process create the report from it.
 
-    The isolated process receives the key that ``signer`` read before the run, because the key's file may be missing by
-    now. Raises NotCertifiedError and ReportDirectoryError; the directory then contains only the draft, with grade
-    incomplete.
+    Return the report, and a sentence on the PDF (empty without a PDF). ``signer`` contains a key that was read before
+    the run; the isolated process receives this key. Raises NotCertifiedError and ReportDirectoryError. After an error,
+    the directory may contain only the draft, with the grade incomplete.
     """
     directory, told = Path(closing.directory), json.dumps(dataclasses.asdict(closing))
     write_draft(draft, directory)
@@ -132,17 +130,16 @@ def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = 
 
 
 def write_draft(draft: ReadDocument, directory: Path) -> None:
-    """Write a draft of the report with the grade incomplete. The isolated process replaces it by the final report
-    later.
-    """
+    """Write a draft of the report with the grade incomplete. The isolated process replaces it later."""
     reasons = [NOT_CERTIFIED_YET, *draft["grade_reasons"]]
     undecided = {"grade": "incomplete", "certified_for": None, "exit_code": EXIT_INCOMPLETE, "grade_reasons": reasons}
     write_atomically(directory / REPORT, report_text({**draft, **undecided}))
 
 
 def main(told: str) -> int:
-    """Run in the isolated process: judge the directory of a run, write the run's files, and print the sentence on the
-    PDF. Return the exit code of the process.
+    """Judge a run, write its files, and print the sentence on the PDF. Return the exit code of the process.
+
+    The isolated process calls this function; ``told`` is a `CertifyRequest` in JSON.
     """
     from pytest_ckpt.evidence.signing import signer_of  # noqa: PLC0415 - cryptography only where it is needed
     from pytest_ckpt.run.close import write_report  # noqa: PLC0415
@@ -166,8 +163,9 @@ def main(told: str) -> int:
 
 
 def judged(directory: Path, closing: CertifyRequest) -> Document:
-    """Return the report of a run, judged from its draft and its facts. Raises UsageError for files that no run could
-    have written.
+    """Return the report of a run, judged from its draft and its facts.
+
+    Raises UsageError if no run could have written these files.
     """
     draft = read_report(directory)
     if closing.is_final:
@@ -194,7 +192,7 @@ def judged(directory: Path, closing: CertifyRequest) -> Document:
 
 
 def _contradictions(draft: ReadDocument, document: ReadDocument) -> Iterable[str]:
-    """Yield a sentence for each verdict of pytest's process that differs from the verdict derived from the facts."""
+    """Yield a sentence for each verdict in the draft that contradicts the verdict derived from the facts."""
     derived = {(v["id"], v["subject"]): v for v in document["requirements"]}
     for verdict in draft["requirements"]:
         there, name = verdict["outcome"], f"{verdict['id']} of {verdict['subject']}"

@@ -1,4 +1,4 @@
-"""Closes a run: ends processes, cleans the target, judges, writes the report."""
+"""Closes a run: ends its processes, cleans the target, judges, and writes the report."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClosedRun:
-    """The report of a run, and sentences for the user that the report does not contain."""
+    """The report of a run. ``last_words`` are sentences for the user that the report does not contain."""
 
     document: Document
     last_words: tuple[str, ...]
@@ -60,15 +60,14 @@ def close_run(
     sections: Callable[[Document], list[Document]] = lambda _document: [],
     recorders: Sequence[str] = (),
 ) -> ClosedRun:
-    """End remaining processes, write a draft report, clean the target, and let a separate process create the final
-    report.
+    """End remaining processes, clean the target, and create the final report.
 
-    Ctrl-C and SIGTERM do not interrupt this; during the clean-up of the target, they only end the clean-up.
+    A draft report is written before the clean-up. A separate process creates the final report after the clean-up.
+    Ctrl-C and SIGTERM can end only the clean-up.
 
-    ``exit_code`` is pytest's. With ``final`` (interrupted, internal error) it is the run's exit code. Otherwise the
-    verdicts decide, and a failed test outside the suites still counts. ``sections`` returns the plugins' sections for a
-    document. ``recorders`` describes foreign code in pytest's processes at the end of the session; it could have
-    changed the results.
+    ``exit_code`` is pytest's exit code. With ``final`` (interrupted, internal error) it is also the run's exit code.
+    Otherwise the verdicts decide, but a failed test outside the suites still counts. ``sections`` returns the plugins'
+    sections for a report. ``recorders`` describes foreign code in pytest's processes that could have changed results.
     """
     with undisturbed(), run.held:
         return _close(run, verdicts, exit_code, final=final, sections=sections, recorders=recorders)
@@ -132,7 +131,7 @@ def _draft(
     measurements: Sequence[Measurement],
     observations: Sequence[Observation],
 ) -> Document:
-    """Return the report as pytest's process would write it, without a forecast and before the target is cleaned."""
+    """Return the draft of the report. It has no forecast, and lists the run's area as not cleaned yet."""
     judgement = judge_run(
         context.plan,
         context.settings,
@@ -185,7 +184,6 @@ def _stages(
     total: float,
     clean_up: float,
 ) -> dict[str, float]:
-    """Return the seconds of each stage of the run."""
     stages = {"preflight": run.preflight_seconds}
     for measurement in measurements:
         for stage, seconds in measurement.stages.items():
@@ -208,14 +206,15 @@ def _measurements(context: RunContext) -> list[Measurement]:
 
 
 def _observations(context: RunContext) -> list[Observation]:
-    """Return the observations of the checks of the target, in the order of the table of checks."""
+    """Return the results of the checks of the target, in the order of the table of checks."""
     files = [context.directory / "observations" / f"{check.name}.json" for check in CHECKS]
     return [read_observation(file) for file in files if file.exists()]
 
 
 def _keep(context: RunContext, document: Document) -> str:
-    """Append the run to its history; return a sentence on the result, empty without a history. An error in the history
-    does not affect the report.
+    """Append the run to its history. Return a sentence on the result; empty without a history.
+
+    An error of the history does not affect the report.
     """
     history = context.settings.history
     if not history:
@@ -234,19 +233,16 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _pending(context: RunContext) -> list[str]:
-    """Return a list with one sentence: the run's area on the target is not cleaned yet, and the command that removes
-    it.
-    """
+    """Return one sentence: the run's area on the target is not cleaned yet, and the command that removes it."""
     area = context.run_area
     command = removal_of(area.scheme, area.location, area.access)
     return [f"{area.location}: it was not cleaned yet{f'; remove it: {command}' if command else ''}"]
 
 
 def _clean(context: RunContext, stays: str) -> list[str]:
-    """Remove the run's directories on the target; return a sentence for each remaining one. A signal ends the clean-up
-    early.
+    """Remove the run's directories on the target. Return a sentence for each directory that remains.
 
-    If ``stays`` is not empty, it is the reason why the directories may not be removed.
+    A non-empty ``stays`` is the reason why nothing may be removed. A signal ends the clean-up early.
     """
     try:
         with handled_so(_interrupt), waits.waiting("clean-up"):
@@ -272,10 +268,10 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
 
 
 def write_report(document: Document, directory: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
-    """Write report.json, certificate.html, junit.xml, the digests of all files of the run directory, and the signature.
+    """Write report.json, certificate.html, junit.xml, the digests and the signature.
 
-    With ``pdf``, also write certificate.pdf and return a sentence about it; otherwise return an empty text. A failed
-    PDF does not affect the report.
+    The digests cover all files of the run directory. With ``pdf``, also write certificate.pdf and return a sentence
+    about it. Without ``pdf``, return an empty text. A failed PDF does not affect the report.
     """
     from pytest_ckpt.evidence.manifest import report_text, write_manifest  # noqa: PLC0415
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed

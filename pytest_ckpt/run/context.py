@@ -41,8 +41,10 @@ class RunContext(LaunchContext):
 
     ``settings`` contain the suites that the gate table selects. ``started`` is a time in ISO 8601. ``environment``
     describes hosts, target and versions. ``system`` is the vendor's description of the storage. ``catalogue`` contains
-    the requirements, including the plugins' requirements. ``own_suites`` and ``own_hosts`` are the suites and hosts of
-    this start; the settings of a resumed run contain the suites of all starts.
+    all requirements, including the plugins' requirements.
+
+    A start is one pytest invocation of a run. ``own_suites`` and ``own_hosts`` belong to this start. In a resumed run,
+    ``settings`` contain the suites of all starts.
     """
 
     started: str
@@ -57,40 +59,41 @@ class RunContext(LaunchContext):
 
     @property
     def redactor(self) -> Redactor:
-        """The redactor that masks the secrets of options, command line and environment in all output."""
+        """The redactor that masks secrets of options, command line and environment in all output."""
         texts = [*(o.value for o in self.settings.origins), *self.command]
         return Redactor.of(os.environ, texts, self.file_vocabulary)
 
     @property
     def extras(self) -> list[CatalogueRow]:
-        """The requirements of plugins, as the report's catalogue shows them."""
+        """The catalogue rows of the requirements that plugins provide."""
         return [row(r) for r in self.catalogue.values() if r.plugin]
 
     def runs(self, requirement: str) -> bool:
-        """Return whether a requirement is part of this run: its suite is chosen, the gates select it, and it has at
-        least one subject.
+        """Return whether a requirement is part of this run.
+
+        Its suite must be chosen, the gates must select it, and it must have a subject.
         """
         every = requirements_of_run(self.settings, self.gates, self.catalogue)
         asked = {r.id for r in every if r.suite in self.settings.suites}
         return requirement in asked and bool(self.subjects(requirement))
 
     def subjects(self, requirement: str) -> list[str]:
-        """Return the subjects of a requirement: the checkpoints of the plan, or the checks of the target."""
+        """Return the names of a requirement's subjects: planned checkpoints, or checks of the target."""
         asked = self.catalogue[requirement]
         if asked.suite == "conformance":
             return [c.subject for c in checks_of_run(asked, self.settings, self.gates)]
         return [str(c.subject) for c in checkpoints_of_requirement(asked, self.plan)]
 
     def is_open(self, subject: Subject) -> bool:
-        """Return whether a subject must still be measured. An earlier start may have measured it already."""
+        """Return whether a subject still needs measurements. An earlier start may have measured it."""
         return str(subject) in self.lacking or not (self.directory / "measurements" / f"{subject.slug}.json").exists()
 
     def observed(self, check: str) -> bool:
-        """Return whether a check was performed, by this start or an earlier one."""
+        """Return whether this start or an earlier start performed a check."""
         return (self.directory / "observations" / f"{check}.json").exists()
 
     def waived(self, verdict: Verdict) -> Verdict:
-        """Return ``verdict``, changed to waived if the run's waivers cover it."""
+        """Return ``verdict`` with the outcome waived if a waiver of the run covers it; otherwise unchanged."""
         return waive([verdict], self.waivers, self.started)[0]
 
     def to_plain(self) -> dict[str, Any]:
@@ -124,7 +127,7 @@ class RunContext(LaunchContext):
     def pack(self) -> bytes:
         """Return the context as bytes, for a worker of the same run.
 
-        Requirements are code and are not included. For the requirements of plugins, their catalogue rows are included.
+        Requirements contain functions and are not packed. For the plugins' requirements, the catalogue rows are packed.
         """
         return pickle.dumps(({f.name: getattr(self, f.name) for f in _PACKED}, self.extras))
 
@@ -135,7 +138,7 @@ _PACKED = tuple(f for f in dataclasses.fields(RunContext) if f.name != "catalogu
 def unpack(packed: bytes, extras: Sequence[Requirement] | None = None) -> RunContext:
     """Return the context from the output of `RunContext.pack`.
 
-    ``extras`` are the requirements of plugins in this process. Without them, the run's requirements have no function.
+    ``extras`` are the plugins' requirements in this process. If it is None, the plugins' requirements have no function.
     """
     known, rows = pickle.loads(packed)
     if extras is None:

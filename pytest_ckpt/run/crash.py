@@ -1,7 +1,7 @@
-"""An internal error: one sentence for the user, its traceback in a file, and a separate exit code.
+"""Reports an internal error: a sentence for the user, a file with the traceback, and a separate exit code.
 
-If the report directory cannot be written, for example because it is full, this is neither an internal error nor an
-error of the target, and is reported separately.
+A report directory that cannot be written, for example because it is full, is reported separately. It is neither an
+internal error nor an error of the target.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ _TRIED_BYTES = 1 << 20
 
 
 class Crash(Exception):  # noqa: N818 - what it wraps is the error
-    """An internal error; the message is a sentence for the user, which names the file with the traceback."""
+    """An internal error. The message is a sentence for the user that names the file with the traceback."""
 
 
 class ReportDirectoryError(Exception):
-    """The directory of the report cannot be written; the message is a sentence for the user, with the remedy."""
+    """The report directory cannot be written. The message is a sentence with the remedy."""
 
 
 def of_report_directory(error: BaseException, directory: Path) -> ReportDirectoryError | None:
-    """If ``error`` was raised because the report directory cannot be written, return the error that replaces it;
-    otherwise None.
+    """Return a ReportDirectoryError if the report directory caused ``error``; otherwise None.
 
-    Some errors of writing and copying do not name a file; then a test file is created in the directory.
+    If ``error`` names no file, a test file is created in the directory to find the cause.
     """
     if isinstance(error, ReportDirectoryError):
         return error
@@ -54,7 +53,7 @@ def of_report_directory(error: BaseException, directory: Path) -> ReportDirector
 
 
 def _refusal_of(directory: Path) -> OSError | None:
-    """Create a file in the directory and remove it again. Return the error if this fails, otherwise None."""
+    """Write a test file to the directory and remove it. Return the error of writing, or None."""
     file = directory / f".tried.{os.getpid()}"
     try:
         with file.open("wb") as tried:
@@ -70,11 +69,11 @@ def _refusal_of(directory: Path) -> OSError | None:
 
 
 def keep_traceback(error: BaseException, directory: Path | None, redactor: Redactor) -> str:
-    """Append the traceback of ``error`` to a file and return a sentence that names the file.
+    """Append the traceback of ``error`` to a file; return a sentence that names the file.
 
-    The file is in ``directory``, or in a new directory if this is None. If the file cannot be written, the sentence
-    contains the line of code that raised the error. If the cause of the error is that ``directory`` cannot be written,
-    no file is written, and the sentence states this cause.
+    The file is in ``directory``, or in a new directory if ``directory`` is None. If the file cannot be written, the
+    sentence contains the failing line of code. If ``directory`` itself caused ``error``, no file is written and the
+    sentence states this cause.
     """
     if directory and (refused := of_report_directory(error, directory)):
         return redactor.text(str(refused))

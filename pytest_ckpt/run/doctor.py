@@ -1,4 +1,4 @@
-"""Checks whether this machine can run and what its runs can prove: one finding for each point, with a remedy."""
+"""Checks whether this machine can perform runs, and what its runs can prove. Each finding has a remedy."""
 
 from __future__ import annotations
 
@@ -71,10 +71,9 @@ _OTHER_NODE = "Name pods of other nodes with --ckpt-hosts (podAntiAffinity), or 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """The result of one check: the name of the inspected item, whether it can be used (``can``), a description, and the
-    remedy if it cannot.
+    """The result of one check: the ``name`` of the inspected item, and whether the item can be used (``can``).
 
-    If an item is ``needed`` and cannot be used, no run is possible. Other items limit the evidence of a run.
+    If a ``needed`` item cannot be used, no run is possible. Any other unusable item limits what a run can prove.
     """
 
     name: Text
@@ -85,8 +84,9 @@ class Finding:
 
 
 def known_failures(kind: str) -> Iterator[Finding]:
-    """Yield a finding for each known weakness of a kind of file system: the checks that it fails with the default mount
-    options.
+    """Yield a finding for each known weakness of a kind of file system with default mount options.
+
+    A weakness is a set of checks that the file system fails.
     """
     for row in failures_of_kind(kind):
         description = f"{row.name} fails {', '.join(row.checks)}: {row.why}"
@@ -94,8 +94,9 @@ def known_failures(kind: str) -> Iterator[Finding]:
 
 
 def leftover_findings(spec: TargetSpec, text: str, seconds: float, access: Access) -> Iterator[Finding]:
-    """Yield a finding for each item that an earlier run has left on the target, because its controller was killed or is
-    on another host.
+    """Yield a finding for each item that an earlier run left on the target.
+
+    The controller (pytest's process) of that run was killed, or is on another host.
     """
     try:
         for one in leftovers_in_time(spec, text, seconds, access):
@@ -115,7 +116,7 @@ def silent(name: str, description: str) -> Finding:
 
 
 def unknown(name: str, why: str) -> Finding:
-    """Return the finding that an item could not be inspected; ``why`` refers to an earlier finding."""
+    """Return the finding that an item could not be inspected because of an earlier finding, ``why``."""
     return Finding(
         name=name, can=False, needed=False, description=f"not known: {why}", remedy="Fix the lines above first."
     )
@@ -135,7 +136,10 @@ def clock() -> Finding:
 
 
 def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
-    """Return a finding on whether a library can be imported. A separate process imports it, because it may crash."""
+    """Return a finding on whether a library can be imported.
+
+    A separate process imports it, because the import may crash.
+    """
     command = [sys.executable, "-c", f"import {name}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
@@ -150,8 +154,9 @@ def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
 
 
 def engines(settings: Settings) -> Finding:
-    """Return a finding on the engines that can run here and, for stream, on whether its containers match the installed
-    torch.
+    """Return a finding on the engines that can run here.
+
+    For the engine stream, it also states whether stream writes the same file containers as the installed torch.
     """
     runs = [spec.name for spec in BUILT_IN if is_installed(spec)]
     runs += [spec.name for spec in settings.engines if spec.owner and is_installed(spec)]
@@ -177,8 +182,9 @@ def engines(settings: Settings) -> Finding:
 
 
 def memory_limit(plan: Plan | None) -> Finding:
-    """Return a finding on whether this control group has enough memory for the ranks of a plan. ``plan`` is None if
-    there is no plan.
+    """Return a finding on whether this control group has enough memory for the ranks of a plan.
+
+    Without a ``plan``, the finding only states the limit.
     """
     limit = memory_limit_bytes()
     if limit is None:
@@ -195,8 +201,9 @@ def memory_limit(plan: Plan | None) -> Finding:
 
 
 def shared_memory(processes: int, place: Path = SHARED_MEMORY) -> Finding:
-    """Return a finding on the memory in which a launcher stores its segments. In containers it has 64 MiB by
-    default.
+    """Return a finding on the memory in which a launcher stores its segments.
+
+    In containers, shared memory has 64 MiB by default.
     """
     needed = processes * _BYTES_OF_RANK
     if not os.access(place, os.W_OK):
@@ -213,8 +220,9 @@ def shared_memory(processes: int, place: Path = SHARED_MEMORY) -> Finding:
 
 
 def second_node(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Yield a finding on whether the second host or pod has a different kernel. In a pod, also yield one if no second
-    host is named.
+    """Yield a finding on whether the second host or pod has a separate kernel.
+
+    In a pod without a named second host, the finding is that checks with a second client cannot run.
     """
     names = list(dict.fromkeys(host.name for host in settings.hosts))
     if settings.second_mount or (len(names) < 2 and _OF_POD not in environment):
@@ -246,7 +254,7 @@ _TRY_DIRECT = "pytest_ckpt.targets.posix.direct_io:try_direct"
 def examine(settings: Settings) -> Iterator[Finding]:
     """Perform all checks and yield each finding. A small file is written to the target and removed again.
 
-    Separate processes access the target, so that a target that does not answer in time is reported.
+    Separate processes access the target. So a target that does not answer in time becomes a finding.
     """
     yield library(
         "torch", "pip install 'pytest-ckpt[torch]'", needed=any("torch" in e.packages for e in settings.engines)
@@ -258,7 +266,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterator[Finding]:
-    """Yield findings on the target, on the needs of a run on it, and on the obstacles to a certificate."""
+    """Yield findings on the target, on what a run needs there, and on the obstacles to a certificate."""
     spec: TargetSpec | None = None
     target = described = None
     plan: Plan | None = None
@@ -308,8 +316,9 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
 def _obstacles(
     settings: Settings, target: TargetFacts, plan: Plan, gates: Gates, visibility: CacheVisibility
 ) -> Iterator[Finding]:
-    """Yield a finding for each known obstacle to a certificate with this command, and for each optional action that the
-    command does not contain.
+    """Yield a finding for each known obstacle to a certificate with this command.
+
+    Also yield a finding for each requirement that will not run because an optional input is missing.
     """
     catalogue = offered(REQUIREMENTS, target.capabilities)
     known = obstacles(plan, settings, gates, catalogue, cache_visibility=visibility)
@@ -327,10 +336,9 @@ def _obstacles(
 def _caches(
     settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
 ) -> Generator[Finding, None, CacheVisibility]:
-    """Yield findings on whether the client's cache can be dropped, counted and bypassed. Without a target, this host's
-    own disk is used.
+    """Yield findings on whether the client's cache can be dropped, counted and bypassed.
 
-    The generator returns the visibility of cached pages.
+    Without a target, the checks use this host's own disk. The generator returns the visibility of cached pages.
     """
     known = cache_visibility_before_writes(target) if target else "not_tested"
     if known == "declared":

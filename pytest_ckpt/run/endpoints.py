@@ -1,4 +1,4 @@
-"""Network access of a run to its target, and the server that the run may start for this."""
+"""Network access of a run to its target, including the embedded server that a run may start."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _BORNE_SHARE = 0.4
 
 @contextlib.contextmanager
 def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[Access]:
-    """Yield the network access of a run to its target. If the run starts its own server, the server ends with the
-    ``with`` block.
+    """Yield the network access of a run to its target during a block.
 
-    ``targets`` are the known kinds of targets by scheme. Raises UsageError for options that do not fit the target.
+    If the run starts the embedded server, the server ends with the block. ``targets`` are the known kinds of targets by
+    scheme. Raises UsageError for options that do not fit the target.
     """
     if not settings.target:
         yield NO_ACCESS
@@ -71,8 +71,9 @@ def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
 
 
 def _read_bundle(stated: str) -> str:
-    """Return the absolute path of a certificate bundle. The bundle must have this path on all hosts. Raises UsageError
-    if it contains no certificate.
+    """Return the absolute path of a certificate bundle. All hosts must have the bundle at this path.
+
+    Raises UsageError if the file contains no certificate.
     """
     path = user_path(stated, CA_BUNDLE)
     try:

@@ -1,6 +1,6 @@
-"""Checks whether a plan fits the space of its target and the memory of its hosts, and finds a smaller plan that fits.
+"""Checks whether a plan fits the target's space and the hosts' memory, and suggests a smaller plan.
 
-A function that refuses a plan raises UsageError. `foreseen` checks without starting ranks, and also checks the target.
+A function that refuses a plan raises UsageError. `foreseen` performs these checks without starting ranks.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
 
 
 def _keep_fewer(tight: Sequence[PlannedCheckpoint], settings: Settings, free: int) -> str:
-    """Return the advice to keep fewer checkpoints if the plan then fits, otherwise an empty text. For chains of deltas
-    there is no such advice.
+    """Return the advice to keep fewer checkpoints if the plan then fits; otherwise an empty text.
+
+    For chains of deltas, the result is empty.
     """
     if settings.keep_last or any(strategy.saves_deltas for strategy in settings.strategies):
         return ""
@@ -67,8 +68,8 @@ def _keep_fewer(tight: Sequence[PlannedCheckpoint], settings: Settings, free: in
 def check_files(plan: Plan, settings: Settings, free: int | None, checked: int = 0) -> None:
     """Refuse a plan with more files than the target can still store.
 
-    ``free`` is this number; None if the target does not count files. ``checked`` is the number of files that
-    conformance checks create.
+    ``free`` is the number of free inodes; None if the target does not count files. ``checked`` is the number of files
+    that conformance checks create.
     """
     count = checkpoints_at_once(settings)
     names = {c.subject: c.many_names.at_once if c.many_names else 0 for c in plan.runnable}
@@ -82,9 +83,9 @@ def check_files(plan: Plan, settings: Settings, free: int | None, checked: int =
 
 
 def check_file_size(plan: Plan, limit: int) -> None:
-    """Refuse a plan with files above ``limit`` bytes, which is RLIMIT_FSIZE of this user. RLIM_INFINITY means no limit.
+    """Refuse a plan with files larger than ``limit`` bytes, the RLIMIT_FSIZE of this user.
 
-    Ranks inherit this limit, and the kernel's EFBIG would look like an error of the storage.
+    RLIM_INFINITY means no limit. Ranks inherit the limit. The kernel's EFBIG would look like an error of the storage.
     """
     largest = max((c.layout.largest_file_bytes for c in plan.runnable), default=0)
     if limit == resource.RLIM_INFINITY or largest <= limit:
@@ -102,8 +103,9 @@ def check_memory(plan: Plan, hosts: Iterable[HostFacts]) -> None:
 
 
 def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]]) -> None:
-    """Refuse a plan whose ranks do not fit the memory of their hosts. ``hosts`` lists for each host its name, its ranks
-    and its available bytes.
+    """Refuse a plan whose ranks do not fit the memory of their hosts.
+
+    ``hosts`` contains (name, ranks, available bytes) of each host.
     """
     for planned in plan.runnable:
         ranks, states = planned.rank_memory_bytes, planned.state_bytes
@@ -125,10 +127,10 @@ def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
-    """Return the largest scale at which the need fits the memory or space; 0 if there is none.
+    """Return the largest scale at which a plan fits the memory or space; 0 if no scale fits.
 
-    At ``scale``, ``need`` bytes are needed and ``there`` bytes are available. Only ``scaled`` bytes of the need grow
-    with the scale.
+    At ``scale``, the plan needs ``need`` bytes, and ``there`` bytes are available. Only ``scaled`` bytes of the need
+    grow with the scale.
     """
     # With engine stream, ``scaled`` is 0, because memory does not grow with the state.
     return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK) if scaled else 0.0
@@ -146,8 +148,8 @@ def _rehearse(scale: float) -> str:
 def foreseen(settings: Settings, plan: Plan, spec: TargetSpec) -> Problems:
     """Return the reasons to refuse a run: an unusable target, too little space, too little memory.
 
-    A separate process inspects the target without writing; a network target is not inspected. Memory is checked only
-    for this host, and only if all ranks are certainly on it: without other hosts and without a user's launcher.
+    A separate process inspects the target without writing. Network targets are not inspected. Memory is checked only if
+    all ranks are certainly on this host: without other hosts and without a user's launcher.
     """
     problems = Problems()
     with problems.noting():

@@ -1,10 +1,10 @@
-"""Starts the ranks once to inspect their hosts, and reports differences: all hosts must see the same target.
+"""Starts the ranks once to inspect their hosts. All hosts must see the same target.
 
-A host with a local directory at the target's path would measure its own disk.
+If a host had a local directory at the target's path, it would measure its own disk.
 
-The ranks then wait, blocked in a read on their connections, and perform the first measurement with the same number of
-ranks. They end instead if workers of pytest-xdist measure, if a plugin has a hook around launches, or if a scheduler
-could delay another launch.
+After the inspection, the ranks wait, blocked in a read on their connections. They perform the first measurement with
+the same number of ranks. In three cases they end instead: workers of pytest-xdist measure, a plugin has a hook around
+launches, or a scheduler could delay another launch.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _PACKAGES = (
 class HostProbe:
     """The result of the first launch: its failure, or the facts of its hosts.
 
-    ``differences`` are sentences on hosts that see another target, ``lacks`` on hosts that lack libraries of the run's
-    engines; each begins with the name of the host. ``tiers`` are the hosts' views of the local tier. ``launch`` is the
-    launch of the waiting ranks; None if no ranks wait. ``notices`` are sentences about the launch itself.
+    ``differences`` are sentences on hosts that see another target. ``lacks`` are sentences on hosts without the
+    libraries of the run's engines. ``tiers`` are the hosts' views of the local tier. ``launch`` is the launch of the
+    waiting ranks; None if no ranks wait. ``notices`` are sentences about the launch.
     """
 
     failure: Failure | None
@@ -78,14 +78,15 @@ def see_hosts(
     streams: bool = False,
     then_wait: contextlib.ExitStack | None = None,
 ) -> HostProbe:
-    """Start ``processes`` ranks once, and return the facts of each host and its view of the target.
+    """Start ``processes`` ranks once. Return the facts of each host, and its view of the target.
 
-    ``facts`` describe the target as the controller sees it; None without a target. If ranks may be on other hosts, the
-    controller and each host create a small file in the target. Each host must find the controller's file and the file
-    of the next host. Each host also creates a file in ``local``, the directory of a local tier, which other hosts must
-    not find. All these files are removed. If ``then_wait`` is given and the launcher permits it, the ranks then wait
-    for their measurements; closing this stack ends them. With ``streams``, several hosts measure the rate of their
-    network.
+    ``facts`` describe the target as the controller (pytest's process) sees it; None without a target. If ranks may be
+    on other hosts, the controller and each host create a small file in the target. Each host must find the controller's
+    file and the next host's file. Each host also creates a file in ``local``, the directory of a local tier. Other
+    hosts must not find this file. All files are removed.
+
+    If ``then_wait`` is given and the launcher permits it, the ranks then wait for their measurements. Closing this
+    stack ends the ranks. With ``streams``, several hosts measure the rate of their network.
     """
     if silent := unreached_by_ssh(launcher, run_id):
         named = "; ".join(f"{host} ({why})" for host, why in silent.items())
@@ -139,13 +140,14 @@ def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
 
 
 def host_notices(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
-    """Return sentences about the hosts of a run that the user should read. They do not prevent the run."""
+    """Return sentences about the hosts of a run for the user. They do not prevent the run."""
     return [*filter(None, (placed_otherwise(launcher, hosts), clocks_apart(hosts)))]
 
 
 def clocks_apart(hosts: Sequence[HostFacts]) -> str:
-    """Return a sentence on the hosts whose time of day differs from the first host's by more than one second; empty if
-    there are none.
+    """Return a sentence on the hosts whose clock differs from the first host's clock by over one second.
+
+    If no clock differs, the result is empty.
     """
     ahead = {host.host: int(host.client.get(CLOCK_AHEAD, "0")) for host in hosts}
     apart = [
@@ -164,8 +166,8 @@ def clocks_apart(hosts: Sequence[HostFacts]) -> str:
 def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
     """Return a sentence if the launcher placed ranks differently from the list of hosts; otherwise empty.
 
-    If no host has a name from the list, only the numbers of ranks are compared. With more ranks than slots, nothing is
-    compared.
+    If no host has a listed name, only the numbers of ranks per host are compared. If there are more ranks than slots,
+    nothing is compared.
     """
     ranks = sum(len(host.ranks) for host in hosts)
     if ranks > sum(host.slots for host in launcher.hosts):
@@ -210,7 +212,7 @@ def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
 
 
 def differences(here: TargetFacts, views: Iterable[TargetView]) -> list[str]:
-    """Return a sentence for each host whose target, or version of this package, differs from the controller's."""
+    """Return a sentence for each host whose target or package version differs from the controller's."""
     return [f"{view.host}: {', '.join(sentences)}" for view in views if (sentences := _differences(here, view))]
 
 

@@ -1,8 +1,8 @@
-"""Reports live metrics in a separate process, which reads the run's files and receives the verdicts.
+"""Reports live metrics in a separate process.
 
-During the run, ranks and the controller do not wait for this process. It reads ``events.jsonl``, so it needs no
-messages about operations. It has the lowest CPU priority. A full disk or a dead endpoint causes one warning; after it,
-the process retries every 30 s.
+The process reads operations from ``events.jsonl`` and receives verdicts from the controller (pytest's process). During
+the run, ranks and the controller do not wait for it. It has the lowest CPU priority. If the disk is full or the
+endpoint is dead, it prints one warning and retries every 30 s.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def is_endpoint(destination: str) -> bool:
 def check_destination(settings: Settings) -> None:
     """Check that metrics can be reported to the destination in the settings.
 
-    Raises UsageError if a library is missing, or if the file cannot be written or is in the target or the report
-    directory.
+    Raises UsageError if a library is missing or the file cannot be written. The file must not be in the target or in
+    the report directory.
     """
     destination = settings.metrics
     if not destination:
@@ -106,8 +106,9 @@ def _is_installed(library: str) -> bool:
 
 
 class MetricsReporter:
-    """The controller's handle of the process that reports metrics. Only `end` waits for the process, for 10 s at
-    most.
+    """The controller's handle of the process that reports metrics.
+
+    Only `end` waits for the process, for about 10 s at most.
     """
 
     def __init__(self, context: RunContext) -> None:
@@ -145,8 +146,9 @@ class MetricsReporter:
         self._send(Message(verdict=_verdict_facts(to_plain(verdict))))
 
     def end(self, document: Document | None) -> None:
-        """Report the end of the run, and wait until the process has reported it. ``document`` is the run's report, None
-        if it has none.
+        """Report the end of the run, and wait until the process has reported it.
+
+        ``document`` is the run's report; None if the run has no report.
         """
         end = None
         if document:
@@ -166,9 +168,7 @@ class MetricsReporter:
             self._fail(f"its process {describe_exit(process.returncode)}")
 
     def warning(self) -> str:
-        """Return the warning about metrics, but only once. Return an empty text if there is none, or if it was already
-        returned.
-        """
+        """Return the warning about metrics if there is one; return an empty text if called again."""
         if self._process and self._process.stdout and not self._warning:
             self._read(self._process.stdout.read() or b"")
         if not self._warning or self._is_warned:
@@ -177,8 +177,9 @@ class MetricsReporter:
         return self._warning
 
     def _send(self, message: Message) -> None:
-        """Send a message. If the process does not accept it immediately, end the process and keep the reason as the
-        warning.
+        """Send a message.
+
+        If the process does not accept it immediately, end the process and keep the reason as the warning.
         """
         if self._process is None or self._process.stdin is None:
             return
@@ -204,14 +205,13 @@ class MetricsReporter:
             self._fail(lines[-1])
 
     def _fail(self, why: str) -> None:
-        """Set the warning, unless an earlier failure has set it."""
         self._warning = self._warning or (
             f"METRICS ARE INCOMPLETE: {OPTION} {self._destination}: {why}. The run does not depend on them."
         )
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process, and wait only briefly for its end, because a dead mount may block it in the kernel."""
+    """Kill the process. Wait only briefly for its end, because a dead mount may block it in the kernel."""
     process.kill()
     for stream in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):
@@ -253,15 +253,13 @@ def _verdict_facts(verdict: Document) -> VerdictFacts:
 
 
 class _Lines:
-    """Splits the data of a file or a pipe, received in pieces, into complete lines."""
+    """Splits data, received in pieces, into complete lines."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def of(self, data: bytes) -> list[bytes]:
-        """Add ``data`` and return the lines that are complete now. An incomplete last line is kept for the next
-        call.
-        """
+        """Add ``data``; return the lines that are now complete. An incomplete last line is kept."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         return lines
 
@@ -290,8 +288,9 @@ class _EventsFile:
 
 
 class _Report:
-    """Publishes metrics when they have changed, and again after some time without a change. Prints the first
-    failure.
+    """Publishes metrics after a change, and repeats them after some time without a change.
+
+    It prints the first failure.
     """
 
     def __init__(self, destination: str, events: Path) -> None:
@@ -343,13 +342,12 @@ def _to_file(path: Path) -> Callable[[LiveMetrics], None]:
 
 
 class _FirstMessage(logging.Handler):
-    """Keeps the first log message of an export, which is the reason of its failure; later messages are about
-    retries."""
+    """Keeps the first log message of an export, the reason of its failure. Later messages are about retries."""
 
     text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message, on one line."""
+        """Keep the first message, on one line."""
         self.text = self.text or " ".join(record.getMessage().split())
 
 
@@ -373,7 +371,7 @@ def _to_endpoint(destination: str) -> Callable[[LiveMetrics], None]:
 
 
 def main(destination: str, events: str) -> None:
-    """Report metrics until the controller reports the end of the run, or has ended."""
+    """Report metrics until the controller reports the end of the run or has ended itself."""
     os.nice(_LOWEST_PRIORITY)
     report, lines, has_ended = _Report(destination, Path(events)), _Lines(), False
     while not has_ended:

@@ -1,4 +1,4 @@
-"""Opens a run: checks everything, then creates the directories; on an error it removes them."""
+"""Opens a run: performs all checks, then creates the directories. On an error it removes them."""
 
 from __future__ import annotations
 
@@ -52,14 +52,13 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenRun:
-    """The controller's state of a run, until it is closed.
+    """The controller's data of an open run.
 
     ``notices`` are sentences for the user. ``began`` is the monotonic time at which opening began. ``cache_visibility``
-    describes whether cached pages of the target can be counted. ``serving`` is closed after the target was cleaned;
-    this ends a server that the run started itself. ``waiting`` is the launch whose ranks have inspected their hosts and
-    wait for their measurements; None if ranks must be started for the measurements. ``held`` contains a lock that
-    excludes other starts from the report directory. ``of_all_starts`` is the context of a resumed run; None if the run
-    has one start.
+    states whether cached pages of the target can be counted. Closing ``serving`` ends the embedded server; it is closed
+    after the target was cleaned. ``waiting`` is the launch whose ranks inspected their hosts and now wait for
+    measurements; None if no ranks wait. ``held`` contains a lock that excludes other starts (pytest invocations) from
+    the report directory. ``of_all_starts`` is the context of a resumed run; None if the run has one start.
     """
 
     context: RunContext
@@ -75,9 +74,7 @@ class OpenRun:
 
     @property
     def whole(self) -> RunContext:
-        """The context for the report: the context of this start, extended by suites that only earlier starts
-        measured.
-        """
+        """The context for the report. In a resumed run, it includes the suites of earlier starts."""
         return self.of_all_starts or self.context
 
 
@@ -91,12 +88,14 @@ def open_run(
     measures_here: bool = False,
     recorders: Sequence[str] = (),
 ) -> OpenRun:
-    """Check everything, then create the run directory and the run's area on the target. Raises UsageError and Crash.
+    """Check everything, then create the run directory and the run's area on the target.
 
-    ``extras`` are the requirements of plugins; ``plugins`` lists the active plugins with their facts. ``recorders``
-    describes foreign code in this process, which could change the results. ``targets`` are the known kinds of targets.
-    With ``measures_here``, the ranks that inspected their hosts wait for the measurements. If opening fails or is
-    interrupted, everything that was created is removed, except the traceback file of a crash.
+    ``extras`` are the plugins' requirements. ``plugins`` lists the active plugins with their facts. ``recorders``
+    describes foreign code in this process that could change results. ``targets`` are the known kinds of targets by
+    scheme. With ``measures_here``, the ranks that inspected their hosts wait for the measurements.
+
+    Raises UsageError and Crash. If opening fails or is interrupted, all created files are removed, except the traceback
+    file of a crash.
     """
     directory = user_path(settings.report, "--ckpt-report")
     try:
@@ -112,9 +111,7 @@ def open_run(
 
 
 def _is_free(directory: Path) -> bool:
-    """Return whether ``directory`` does not exist. Return False if that cannot be determined, for example on a dead
-    mount.
-    """
+    """Return whether ``directory`` certainly does not exist; False if this is unknown, as on a dead mount."""
     try:
         return not is_there(directory)
     except OSError:
@@ -229,9 +226,7 @@ def _open(
 
 @contextlib.contextmanager
 def _undone_undisturbed() -> Iterator[None]:
-    """If a signal ends the ``with`` block, ignore further signals during the clean-up, so that all created files are
-    removed.
-    """
+    """If a signal ends the ``with`` block, ignore further signals, so that the clean-up is complete."""
     try:
         yield
     except KeyboardInterrupt:
@@ -245,8 +240,9 @@ def preview_run(
     extras: Sequence[Requirement] = (),
     targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> RunContext:
-    """Perform all checks that need neither a launch nor writes. Return the context of a run, which is sufficient to
-    list its tests.
+    """Perform all checks that need neither a launch nor writes.
+
+    Return a context of a run that is sufficient to list its tests.
     """
     run_id = _new_id()
     _check_evidence(settings)
@@ -263,8 +259,9 @@ def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
 
 
 def _make_report_directory(settings: Settings, directory: Path, undo: contextlib.ExitStack) -> Path | None:
-    """Create the report directory; closing ``undo`` removes it. Return the new path of an earlier run's report, None if
-    there is none.
+    """Create the report directory; closing ``undo`` removes it.
+
+    If there is a report of an earlier run, return its new path; otherwise None.
     """
     try:
         aside = rename_earlier_report(directory)
@@ -286,9 +283,7 @@ def _of_all_starts(context: RunContext, resumption: Resumption) -> RunContext:
 
 @contextlib.contextmanager
 def _refused_before_the_run(directory: Path) -> Iterator[None]:
-    """Convert an error in the ``with`` block into a UsageError if its cause is that the report directory cannot be
-    written.
-    """
+    """Convert an OSError in the block into a UsageError if the report directory caused it."""
     try:
         yield
     except OSError as error:
@@ -351,10 +346,10 @@ def _new_id() -> str:
 
 
 def _check_evidence(settings: Settings) -> Signer | None:
-    """Return the signer of the report, None without ``--ckpt-sign``. Also check that history, metrics and PDF can be
-    written.
+    """Return the signer of the report; None without ``--ckpt-sign``.
 
-    If one of them is unusable, the run ends before its first write, instead of after hours.
+    Also check that history, metrics and PDF can be written. So an unusable option ends the run at its start, not after
+    hours.
     """
     signer = None
     if settings.sign:

@@ -1,5 +1,6 @@
-"""Checks all conditions of a run before the first write. A check that refuses something raises UsageError with a
-remedy.
+"""Checks all conditions of a run before the first write.
+
+A check that refuses something raises UsageError with a remedy.
 """
 
 from __future__ import annotations
@@ -71,10 +72,11 @@ _TRY_GAUGE = "pytest_ckpt.targets.posix.page_cache:try_gauge"
 class Preflight:
     """The results of successful checks.
 
-    ``settings`` are the run's settings, with the suites that the gates select; ``catalogue`` contains the requirements
-    that apply to the target. ``small`` is the volume that checks may fill, ``local`` the local tier, ``waiting`` the
-    launch whose ranks wait for their measurements; each of them is None if there is none. ``notices`` are sentences for
-    the user.
+    ``settings`` contain the suites that the gates select. ``catalogue`` contains the requirements that apply to the
+    target. ``notices`` are sentences for the user.
+
+    The following fields are None if not used. ``small`` is the volume that checks may fill. ``local`` is the local
+    tier. ``waiting`` is the launch whose ranks wait for their measurements.
     """
 
     settings: Settings
@@ -94,9 +96,7 @@ class Preflight:
 
 
 def _check_room(plan: Plan, settings: Settings, facts: TargetFacts) -> None:
-    """Refuse a plan that needs more space or more files than the target has left, or larger files than this user may
-    write.
-    """
+    """Refuse a plan that exceeds the target's free space, its free inodes, or this user's maximum file size."""
     # Ranks on other hosts have other limits.
     if settings.measures and not settings.hosts and "paths" in facts.capabilities:
         check_file_size(plan, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
@@ -118,14 +118,14 @@ def check(
     access: Access = NO_ACCESS,
     then_wait: contextlib.ExitStack | None = None,
 ) -> Preflight:
-    """Check settings, target, space, launcher, hosts and memory, and return the results. Raises one UsageError with all
-    errors.
+    """Check settings, target, space, launcher, hosts and memory; return the results.
 
-    Errors of the target and of the gates are raised immediately, because no further check is possible without these.
+    Raises one UsageError with all errors. An error of the target or of the gates is raised immediately, because later
+    checks depend on target and gates.
 
-    With ``probe``, a directory for logs, the ranks are started once, without torch, to inspect their hosts. With
-    ``then_wait``, these ranks then wait for their measurements; closing this stack ends them. ``targets`` are the known
-    kinds of targets by scheme. ``access`` describes how the run's own target is reached.
+    ``probe`` is a directory for logs. If it is given, the ranks are started once, without torch, to inspect their
+    hosts. With ``then_wait``, these ranks then wait for their measurements. Closing this stack ends the ranks.
+    ``targets`` are the known kinds of targets by scheme. ``access`` is the network access to the run's target.
     """
     if not settings.target:
         raise UsageError(
@@ -202,7 +202,7 @@ def check(
 
 
 def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
-    """Refuse options and engines that need a capability if the target does not have it."""
+    """Refuse options and engines that need a capability which the target lacks."""
     needs: tuple[tuple[str, object, Capability], ...] = (
         ("--ckpt-second-mount", settings.second_mount, "second mount"),
         ("--ckpt-actions [power_cut] command", settings.power_cut, "paths"),
@@ -239,8 +239,9 @@ def check_hosts_see(settings: Settings, facts: TargetFacts) -> None:
 
 
 def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
-    """Refuse an option that belongs to a suite that is not run. If the endurance suite would fill a volume, refuse a
-    volume that other users need or that is too small.
+    """Refuse an option of a suite that is not run, and a volume that the endurance suite may not fill.
+
+    The suite may fill a volume only if it is large enough and contains no data of users.
     """
     for option in OPTIONS:
         if option.suite and option.suite not in settings.suites and settings.is_said(option.flag):
@@ -312,7 +313,7 @@ def _see_hosts(
 
 
 def check_report_place(report: Path, facts: TargetFacts) -> None:
-    """Refuse a report directory that contains the target or is inside it, because its files would then be measured.
+    """Refuse a report directory that contains the target or is inside it. Its files would be measured.
 
     Also refuse a directory with files that are not of an earlier run.
     """
@@ -328,8 +329,9 @@ def check_report_place(report: Path, facts: TargetFacts) -> None:
 
 
 def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str) -> Path:
-    """Return the resolved directory that ``option`` names. Raises UsageError if this directory contains the target, or
-    the target contains it.
+    """Return the resolved directory that ``option`` names.
+
+    Raises UsageError if it contains the target, or if the target contains it.
     """
     place, target = resolved_user_path(given, option), place_on_this_host(facts)
     if target and (place == target or target in place.parents or place in target.parents):
@@ -338,8 +340,9 @@ def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str
 
 
 def _names_in(place: Path, report: Path) -> set[str]:
-    """Return the names of the files in a directory; empty if the directory does not exist yet. Raises UsageError and
-    OSError.
+    """Return the names of the files in a directory; empty if the directory does not exist yet.
+
+    Raises UsageError if ``place`` is a file, and OSError for other errors.
     """
     if not is_there(place):
         return set()
@@ -426,9 +429,7 @@ def check_system(settings: Settings, gates: Gates) -> None:
 
 
 def check_commands(settings: Settings) -> None:
-    """Refuse a fault or snapshot command without the command that undoes it. Also refuse commands of suites that are
-    not run.
-    """
+    """Refuse a fault or snapshot command without its undo command, and commands of suites that are not run."""
     _check_both(
         {
             "--ckpt-actions [failover] fault": settings.fault_command,
@@ -467,18 +468,18 @@ def _check_both(given: dict[str, str | None], why: str) -> None:
 
 
 def gauge_of(directory: str, seconds: float) -> str | None:
-    """Return the call that counts cached pages of files in a directory; None if no call counts correctly. Creates and
-    removes a 4 MiB file.
+    """Return the system call that counts cached pages of files in a directory.
 
-    Raises NoAnswerError and RefusedError.
+    None if no call counts correctly. Creates and removes a 4 MiB file. Raises NoAnswerError and RefusedError.
     """
     probe: str | None = call_in_time(_TRY_GAUGE, directory, seconds)
     return probe
 
 
 def cache_visibility(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheVisibility:
-    """Return whether the cached pages of a target can be counted. If this is not known yet, it is tested with a file in
-    ``directory``, which is on the target.
+    """Return whether the cached pages of a target can be counted.
+
+    If this is unknown, it is tested with a file in ``directory``, which is on the target.
     """
     if (known := cache_visibility_before_writes(target)) != "not_tested":
         return known

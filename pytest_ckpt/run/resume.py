@@ -1,9 +1,9 @@
 """Resumes the run of a report directory: ``--ckpt-resume``.
 
-A complete measurement is kept if the conditions are the same, whether it passed or failed. So users cannot choose among
-results by interrupting a run. Incomplete measurements of an earlier start are repeated, and their finished operations
-still count. Measurements under other conditions are reported and repeated. Conditions are compared separately for the
-saves and loads of each subject and for each check: the suites of one run may use different hosts.
+A start is one pytest invocation of a run. A complete measurement is kept if its conditions are the same, whether it
+passed or failed. So users cannot choose among results by interrupting a run. Incomplete measurements are repeated;
+their finished operations still count. Measurements under other conditions are reported and repeated. Conditions are
+compared separately for each subject and each check, because the suites of a run may use different hosts.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _BROKEN = "the process that ran the measurement was ended"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRun:
-    """The run of a report directory, in the state in which its last start left it.
+    """The run of a report directory, as its last start left it.
 
     ``is_closed``: the last start wrote its report. ``has_gaps``: the last start ended early or omitted a test.
     """
@@ -115,10 +115,9 @@ class EarlierRun:
 class Resumption:
     """The results that a start keeps from earlier starts, and the measurements that it repeats.
 
-    ``number`` is the number of this start. ``settings`` and ``plan`` cover the whole run: all suites that any start
-    measured. ``hosts`` are the hosts of its saves and loads. ``lacking`` are subjects with a kept measurement to which
-    patterns are added. ``broken`` and ``broken_checks`` were interrupted. ``replaced`` were measured under other
-    conditions.
+    ``number`` is the number of this start. ``settings`` and ``plan`` cover the suites of all starts. ``hosts`` are the
+    hosts of saves and loads. ``lacking`` are kept subjects to which patterns (additional measurements) are added.
+    ``broken`` and ``broken_checks`` were interrupted. ``replaced`` were measured under other conditions.
     """
 
     number: int
@@ -133,8 +132,9 @@ class Resumption:
 
 
 def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
-    """Return the run of a report directory, and lock it against other starts until ``held`` is closed. Raises
-    UsageError.
+    """Return the run of a report directory. Raises UsageError.
+
+    The run is locked against other starts until ``held`` is closed.
     """
     if not (directory / SESSION).is_file():
         raise UsageError(
@@ -186,8 +186,9 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
 
 
 def lock_run(directory: Path, held: contextlib.ExitStack) -> None:
-    """Lock the run of a directory against other starts until ``held`` is closed. Raises UsageError if another start is
-    running.
+    """Lock the run of a directory against other starts until ``held`` is closed.
+
+    Raises UsageError if another start is running.
     """
     file = os.open(directory / SESSION, os.O_RDONLY)
     held.callback(os.close, file)
@@ -204,8 +205,9 @@ def lock_run(directory: Path, held: contextlib.ExitStack) -> None:
 
 
 def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Requirement]) -> Resumption:
-    """Decide what a start of an earlier run keeps and repeats, and return this. ``checked`` are the results of the
-    start's preflight. Raises UsageError if the run cannot be resumed.
+    """Return what a start of an earlier run keeps and what it repeats.
+
+    ``checked`` are the results of the start's preflight. Raises UsageError if the run cannot be resumed.
     """
     for name in _OF_TARGET:
         before, now = getattr(earlier.target, name), getattr(checked.facts, name)
@@ -249,11 +251,11 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
 
 
 def archive(earlier: EarlierRun, resumption: Resumption) -> None:
-    """Move records of the last start to ``starts/`` if the next start will write them again. Raises OSError.
+    """Archive records of the last start in ``starts/``, so that the next start can write them again.
 
     First the session, the plan, the report and the certificate are copied. Then the files that the next start writes
-    again are removed. Measurements and checks that stay valid are not moved. If the process is killed, the next start
-    completes the move.
+    again are moved or removed. Valid measurements and checks stay. If the process is killed, the next start completes
+    the archive. Raises OSError.
     """
     directory, number = earlier.directory, resumption.number - 1
     place = directory_of_start(directory, number)
@@ -309,8 +311,9 @@ def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:
 
 
 def _clear_broken(earlier: EarlierRun, measurement: Measurement) -> None:
-    """Remove an interrupted measurement, because this start repeats it. If only a pattern with a separate launch was
-    interrupted, remove only that pattern.
+    """Remove an interrupted measurement, because this start repeats it.
+
+    If only a pattern with a separate launch was interrupted, remove only that pattern.
     """
     for file in _files_of(earlier.directory, str(measurement.subject)):
         stored = read_measurement(file)
@@ -332,7 +335,7 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
 
 
 def _files_of(directory: Path, name: str, kinds: Sequence[str] = (ADDED,)) -> Iterator[Path]:
-    """Yield the files in which earlier starts stored the measurements of a subject, or the observation of a check."""
+    """Yield the files of earlier starts that contain a subject's measurements or a check's observation."""
     places = [directory / "measurements", directory / "observations"]
     places += [place for kind in kinds for place in sorted(directory.glob(f"starts/*/{kind}"))]
     slug = name.replace("/", "+")
@@ -344,7 +347,7 @@ def _write(file: Path, record: Any) -> None:
 
 
 class _Subjects:
-    """The saves and loads of an earlier run, sorted into kept and repeated ones."""
+    """The subjects of an earlier run, divided into kept and repeated subjects."""
 
     def __init__(self, earlier: EarlierRun, checked: Preflight) -> None:
         self.kept: list[str] = []
@@ -404,8 +407,9 @@ class _Subjects:
         return tuple(filter(None, sentences))
 
     def _lacks(self, planned: PlannedCheckpoint, measurement: Measurement) -> bool:
-        """Return whether requested patterns were not measured. False for a failed measurement, because the failure is a
-        result and is kept.
+        """Return whether requested patterns were not measured.
+
+        False for a failed measurement, because its failure is kept as the result.
         """
         wanted = Task.of(planned, self._checked.settings, 0).patterns
         return not measurement.failure and not all(_has(measurement, name) for name in wanted)
@@ -429,9 +433,7 @@ def _has(measurement: Measurement, name: Pattern) -> bool:
 
 
 def _broken(earlier: EarlierRun) -> Iterator[Measurement]:
-    """Yield the measurements that the last start did not complete: the interrupted ones, and those that it began and
-    did not write.
-    """
+    """Yield the measurements that the last start began and did not complete or did not write."""
     written = set()
     for planned in earlier.plan.checkpoints:
         for file in _files_of(earlier.directory, str(planned.subject)):
@@ -443,7 +445,7 @@ def _broken(earlier: EarlierRun) -> Iterator[Measurement]:
 
 
 class _Checks:
-    """The checks of an earlier run, sorted into kept and repeated ones."""
+    """The checks of an earlier run, divided into kept and repeated checks."""
 
     def __init__(self, earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Requirement]) -> None:
         self.kept: list[str] = []
@@ -526,8 +528,9 @@ def _unwritten(earlier: EarlierRun) -> Iterator[Measurement]:
 
 
 def _whole_settings(earlier: EarlierRun, now: Settings) -> Settings:
-    """Return the settings of the whole run: the settings of this start, and earlier settings for the suites that this
-    start omits.
+    """Return the settings of the whole run.
+
+    For suites that this start omits, the settings of earlier starts are used.
     """
     before = earlier.settings
     carried = [suite for suite in before.suites if suite not in now.suites]

@@ -1,1 +1,1 @@
-"""Sizes and time limits: pure functions of a cluster and a model."""
+"""Computes sizes and time limits from a cluster and a model, by pure functions (no input or output)."""

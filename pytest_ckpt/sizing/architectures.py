@@ -1,6 +1,6 @@
-"""The models of the workload: their architecture, their number of processes, and their published sizes.
+"""The models of the workload: their architecture, number of processes, and published sizes.
 
-Source: the checkpoint workload of MLPerf Storage (architectures, parallelism and ZeRO stages of its four models).
+Source: the checkpoint workload of MLPerf Storage, with its four models, their parallelism and their ZeRO stages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cache rule: whether the clients' page caches must be dropped between the saves and the loads.
 
-The published rule compares a node's part of a checkpoint with the node's memory. Its text and its examples contradict
-each other, so both interpretations are computed. If either requires a drop, caches are dropped.
+The published rule compares a node's part of a checkpoint with the node's memory. The rule's text and examples
+contradict each other, so both interpretations are computed. If one interpretation requires a drop, caches are dropped.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the nod
 
 
 def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
-    """Return the smallest number of operations between a load and the previous use of its checkpoint; 0 without loads.
+    """Return the smallest number of operations between a load and the previous use of its checkpoint.
 
-    ``saves`` and ``loads`` are the numbers of the checkpoints, in the order of the operations. A host moves its part of
-    a checkpoint through its memory in each operation. So at least this many parts pass through the memory before a
-    checkpoint is loaded.
+    ``saves`` and ``loads`` are checkpoint numbers, in the order of the operations. Each operation moves a host's part
+    of a checkpoint through its memory. So at least this many parts pass through the memory before a load. 0 without
+    loads.
     """
     moved = [*saves, *loads]
     return min(
@@ -32,10 +32,9 @@ def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
 def cache_readings(host: str, memory_bytes: int, checkpoint_bytes: int, operations: int) -> tuple[CacheReading, ...]:
     """Return the results of both interpretations of the rule for one host.
 
-    ``memory_bytes`` is the host's memory, ``checkpoint_bytes`` the bytes of one checkpoint that the host's ranks write,
-    ``operations`` the number of saved checkpoints. By the first interpretation, a drop is required if three times
-    ``checkpoint_bytes`` is less than the memory. By the second, it is required if the host's bytes of all checkpoints
-    are less than three times the memory.
+    ``memory_bytes`` is the host's memory. ``checkpoint_bytes`` are the bytes of one checkpoint that the host's ranks
+    write. ``operations`` is the number of saves. The first interpretation requires a drop if 3 x ``checkpoint_bytes``
+    is less than the memory. The second requires a drop if the host's bytes of all saves are less than 3 x the memory.
     """
     written = checkpoint_bytes * operations
     return (

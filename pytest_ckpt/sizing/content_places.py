@@ -1,4 +1,4 @@
-"""The place of a page (rank, checkpoint, tensor, page) as a 64-bit number: the number of bits for each part. Pure."""
+"""Numbers every page of content (rank, checkpoint, tensor, page) with 64 bits; computes the bits of each part. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ For a model with more tensors per rank, fewer bits remain for pages.
 
 
 def tensor_bits(tensors: int) -> int:
-    """Return how many bits number the tensors of a rank with ``tensors`` tensors; at least `USUAL_TENSOR_BITS`."""
+    """Return the number of bits for the number of a tensor on its rank; at least `USUAL_TENSOR_BITS`."""
     return max(USUAL_TENSOR_BITS, (tensors - 1).bit_length())
 
 
 def check_places(layout: Layout) -> None:
-    """Raise UsageError if 64 bits are too few to give every page of a layout a different place."""
+    """Raise UsageError if 64 bits are too few to give every page of a layout a different number."""
     name, bits = layout.model.name, WITHIN_RANK_BITS - tensor_bits(layout.most_tensors)
     # Each tensor has one page number more than pages.
     longest = ((1 << max(bits, 0)) - 1) * PAGE_BYTES

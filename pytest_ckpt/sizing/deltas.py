@@ -1,10 +1,11 @@
-"""Deltas: which checkpoints of a subject are deltas, and which pages each delta contains. Pure.
+"""Deltas: saves that contain only modified pages. Pure.
 
-A chain is a full save and the deltas after it. A restore of a delta reads the chain up to this delta. Ranks, plan and
-verification use the same rule for the pages that are modified between two checkpoints. The pages of a rank are numbered
-over all of its tensors. In every hundred pages, one run of consecutive pages is modified. It is 100 x ``changed``
-pages long, and at least one page. The position of the run differs between checkpoints, so some pages are in several
-deltas of a chain and others in none.
+A chain is a full save and the deltas after it. A restore of a delta reads the chain up to this delta.
+
+Ranks, plan and verification compute the modified pages by the same rule. The pages of a rank are numbered over all of
+its tensors. Every hundred pages contain one run of consecutive modified pages. The run is 100 x ``changed`` pages long,
+and at least one page. Its position differs between checkpoints. So a page may be in several deltas of a chain or in
+none.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _RUN_BYTES = 24
 class Run(NamedTuple):
     """A run of consecutive modified pages in one tensor of a rank.
 
-    ``tensor`` is the number of the tensor on the rank, ``page`` the number of the first page within the tensor.
-    ``pages`` and ``bytes`` are the size of the run; the last page of a tensor may be short.
+    ``tensor`` is the tensor's number on the rank. ``page`` is the number of the first page within the tensor. ``pages``
+    and ``bytes`` are the size of the run. The last page of a tensor may be short.
     """
 
     tensor: int
@@ -56,11 +57,11 @@ class _Total(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaRule:
-    """Which saves of a subject are deltas, and the share ``changed`` of pages that is modified between two saves.
+    """Defines which saves of a subject are deltas, and the share ``changed`` of pages modified between two saves.
 
     The subject's own saves have the numbers 1 to ``operations``. The first of every ``full_every`` saves is full, and
-    the others are deltas. Saves with higher numbers belong to patterns and are full, except for the deltas of
-    `own_chain`.
+    the others are deltas. Saves with higher numbers belong to patterns (additional measurements). They are full, except
+    for the deltas of `own_chain`.
     """
 
     full_every: int
@@ -74,12 +75,12 @@ class DeltaRule:
 
     @property
     def own_chain(self) -> tuple[int, ...]:
-        """The numbers of the saves in an additional chain, which must survive the deletion of all other checkpoints."""
+        """The save numbers of an additional chain, which must survive the deletion of all other checkpoints."""
         first = self.operations + OF_CHAIN
         return tuple(range(first, first + DELTAS_OF_CHAIN + 1))
 
     def chain(self, number: int) -> tuple[int, ...]:
-        """Return the numbers of the saves that a restore of checkpoint ``number`` reads; the first of them is full."""
+        """Return the numbers of the saves that a restore of checkpoint ``number`` reads, the full save first."""
         base = number
         if number <= self.operations:
             base = number - (number - 1) % self.full_every
@@ -119,15 +120,15 @@ class DeltaRule:
         return sum(ranks * self._total(sizes, number).bytes for sizes, ranks in _distinct(layout))
 
     def saves_bytes(self, layout: Layout) -> tuple[int, ...]:
-        """Return the bytes of tensors that all ranks together write, for each of the subject's own saves."""
+        """Return the tensor bytes of each of the subject's own saves, in total over all ranks."""
         return tuple(self.save_bytes(layout, number) for number in range(1, self.operations + 1))
 
     def loads_bytes(self, layout: Layout) -> tuple[int, ...]:
-        """Return the bytes of tensors that all ranks together read, for a restore of each of the subject's saves."""
+        """Return the tensor bytes that a restore of each of the subject's own saves reads, over all ranks."""
         return tuple(self.load_bytes(layout, number) for number in range(1, self.operations + 1))
 
     def load_bytes(self, layout: Layout, number: int) -> int:
-        """Return the bytes of tensors that all ranks together read to restore checkpoint ``number`` from its chain."""
+        """Return the tensor bytes that all ranks together read to restore checkpoint ``number``."""
         return sum(self.save_bytes(layout, each) for each in self.chain(number))
 
     def files_bytes(self, layout: Layout, number: int) -> int:
@@ -175,10 +176,10 @@ def _runs(sizes: tuple[int, ...], number: int, width: int) -> Iterator[Run]:
 
 @lru_cache(maxsize=4096)
 def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
-    """Return the bytes of tensors and the file size of one rank's delta ``number``, without listing its many runs.
+    """Return the tensor bytes and the file size of one rank's delta ``number``.
 
-    ``sizes`` are the bytes of the rank's tensors; each run has ``width`` pages. The result is cached, because many
-    ranks have tensors of the same sizes.
+    The many runs are not listed. ``sizes`` are the bytes of the rank's tensors; each run has ``width`` pages. The
+    result is cached, because many ranks have tensors of the same sizes.
     """
     begin = -_STRIDE_PAGES * number % _PERIOD_PAGES
     total = pages = runs = first = 0
@@ -196,7 +197,7 @@ def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
 def _changed_before(page: int, width: int) -> int:
     """Return the number of modified pages from page 0 up to, but not including, ``page``.
 
-    A run of ``width`` modified pages begins at page 0 and at every further hundredth page. For a negative ``page``, the
+    Every hundredth page, including page 0, begins a run of ``width`` modified pages. If ``page`` is negative, the
     result is minus the number of modified pages from ``page`` up to page 0.
     """
     periods, rest = divmod(page, _PERIOD_PAGES)

@@ -1,7 +1,7 @@
 """The storage that clusters require to train a model, and published tables of storage performance. Pure.
 
-These are the values of ``pytest-ckpt size``, each with its formula. They are not measured. The limits are the same as
-in a run (`pytest_ckpt.sizing.limits`).
+``pytest-ckpt size`` prints these values, each with its formula. They are derived from the limits of a run
+(`pytest_ckpt.sizing.limits`), not measured.
 """
 
 from __future__ import annotations
@@ -68,10 +68,9 @@ FORMULAS = {
 class RetentionDemand:
     """The number of checkpoints to retain, and the properties of the storage that keeps them.
 
-    The newest ones (``newest``) and one of each day (``daily``) are retained, each in ``copies`` copies.
+    The ``newest`` checkpoints and ``daily`` checkpoints, one of each day, are retained in ``copies`` copies each.
     ``usable_bytes`` is the usable capacity; None: exactly the bytes of these checkpoints. ``save_seconds`` and
-    ``load_seconds`` are the assumed times of a blocking save and of a load; None: they take as long as the limits
-    permit.
+    ``load_seconds`` are the assumed times of a blocking save and of a load; None: exactly the limits.
     """
 
     newest: int
@@ -86,9 +85,7 @@ class RetentionDemand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """The rate at which the target must store the saves of one strategy, in bytes a second, and the longest permitted
-    time of a save.
-    """
+    """The rate at which the target must store the saves of one strategy, and the longest permitted time of a save."""
 
     strategy: str
     within_seconds: float
@@ -132,15 +129,16 @@ class SizeRow:
 
 
 def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: RetentionDemand) -> list[SizeRow]:
-    """Return a row for each model on each cluster. Each `Settings` contains the size of a cluster and the rules for its
-    limits.
+    """Return a row for each model on each cluster.
+
+    Each `Settings` contains the size of a cluster and the rules for its limits.
     """
     return [_row(model, settings, limits_of(settings), keeping) for model in models for settings in clusters]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableRow:
-    """One row of a table: the storage for a number of accelerators at one level of performance.
+    """One row of a published table: the rates of a storage for a number of accelerators and a performance level.
 
     Rates are for the whole storage, in decimal bytes a second.
     """
@@ -164,10 +162,9 @@ class StorageTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableDemand:
-    """A row of a published table, and the requirements of one model on a cluster with the row's number of accelerators.
+    """A row of a published table, and the requirements of one model for the row's number of accelerators.
 
-    ``sufficient_up_to_accelerators`` is the largest cluster for which the row's rates meet the limits of sync saves and
-    of loads.
+    The row's rates meet the limits of sync saves and of loads up to ``sufficient_up_to_accelerators``.
     """
 
     model: str
@@ -182,9 +179,9 @@ class TableDemand:
 
 
 def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> Iterator[TableDemand]:
-    """Compare every row of a table with the requirements of every model; yield one `TableDemand` for each pair.
+    """Compare every row of a table with every model; yield one `TableDemand` for each pair.
 
-    ``settings`` contain the rules for the limits; the size of the cluster is the row's number of accelerators.
+    ``settings`` contain the rules for the limits. The size of the cluster is the row's number of accelerators.
     """
     for model in models:
         whole = layout(model, mode="full")

@@ -1,11 +1,12 @@
-"""The permitted time of drains from a local tier to the target, and the work at risk during them. Pure.
+"""The permitted time of drains, and the work at risk during them. Pure.
 
-Symbols: I is the interval between saves, b the save budget, k the number of checkpoints per failure. Every n-th save is
-drained, and a drain takes D seconds. After the share p of all failures, only the target remains.
+A drain copies a checkpoint from the local tier of the hosts to the target. Symbols: I is the interval between saves, b
+the save budget, k the number of checkpoints per failure. Every n-th save is drained, and a drain takes D seconds. After
+the share p of all failures, only the target remains.
 
-A drain must meet two conditions. First, it ends before the next drain begins: D <= n I. Second, the time that a save
-delays training (lost) and the work at risk cost together at most as much as a blocking save: lost + p ((n - 1) I / 2 +
-D) / k <= b I.
+A drain must meet two conditions. First, it ends before the next drain begins: D <= n I. Second, a save may cost at most
+as much as a blocking save: lost + p ((n - 1) I / 2 + D) / k <= b I. The cost is the time by which the save delays
+training (lost), and the work at risk.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def drain_buffers_bytes(request_bytes: int, depth: int) -> int:
 
 
 def drain_depth(piece_bytes: int, request_bytes: int, depth: int) -> int:
-    """Return the number of reads that a drain keeps in flight, which is also its number of writes in flight.
+    """Return the number of reads that a drain keeps in flight. It keeps the same number of writes in flight.
 
-    Each read and write moves ``piece_bytes``, which exceeds ``request_bytes`` if the target needs larger parts. The
-    result is ``depth``, or less if the buffers of so many pieces would exceed `drain_buffers_bytes`.
+    Each read and write moves ``piece_bytes``. This exceeds ``request_bytes`` if the target needs larger parts. The
+    result is ``depth``, or less if the buffers would exceed `drain_buffers_bytes`.
     """
     return max(1, min(depth, drain_buffers_bytes(request_bytes, depth) // (2 * piece_bytes)))
 
@@ -63,9 +64,9 @@ def drain_rule(settings: Settings, strategy: StrategySpec) -> DrainRule | None:
 
 
 def drain_limit_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: float = 0.0) -> float:
-    """Return the maximum time of a drain if a save delays training by ``lost_seconds``; 0 if no drain is fast enough.
+    """Return the maximum time of a drain; 0 if no drain is fast enough.
 
-    All values are at full size.
+    ``lost_seconds`` is the time by which a save delays training. All values are at full size.
     """
     interval, failures = limits.interval_seconds, limits.checkpoints_per_failure
     left = (limits.save_limit_seconds - lost_seconds) * failures / rule.target_share - _undrained_seconds(
@@ -75,8 +76,9 @@ def drain_limit_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
 
 def at_risk_seconds(rule: DrainRule, interval_seconds: float, drain_seconds: float) -> float:
-    """Return the average work that a failure costs in addition to half an interval, because the newest saves are not
-    drained.
+    """Return the average work that a failure costs because the newest saves are not drained.
+
+    The average loss of half an interval, which every failure costs, is not included.
     """
     return rule.target_share * (_undrained_seconds(rule, interval_seconds) + drain_seconds)
 
@@ -84,9 +86,9 @@ def at_risk_seconds(rule: DrainRule, interval_seconds: float, drain_seconds: flo
 def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: float, drain_seconds: float) -> float:
     """Return the time of a blocking save that would be sufficient for the same clusters as these drains.
 
-    A save delays training by ``lost_seconds``, and a drain takes ``drain_seconds``. Each of the two conditions of this
-    module sets a minimum for the save limit b I of a cluster; the result is the largest minimum. It is infinite if no
-    cluster can meet them.
+    ``lost_seconds`` is the time by which a save delays training. ``drain_seconds`` is the time of a drain. The
+    conditions of this module set minimums for the save limit b I of a cluster. The result is the largest minimum. It is
+    infinite if no cluster can meet the conditions.
     """
     failures, save_budget = limits.checkpoints_per_failure, limits.save_budget
     # The part of the save budget b that remains after the average loss of saves that are not drained.
@@ -125,7 +127,7 @@ def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> 
 
 
 def _undrained_seconds(rule: DrainRule, interval_seconds: float) -> float:
-    """Return how much older the newest drained save is at a failure than the newest save, on average.
+    """Return the average age of the newest drained save at a failure, relative to the newest save.
 
     The time of a drain is not included.
     """

@@ -1,8 +1,8 @@
 """The checkpoint files that each rank writes, and the number of their requests. Pure.
 
-The layout, an engine's library or a recorded job defines the files. In a replay, the bytes of a rank's layout are
-divided among its files as in the recording. Small files (`facts.pattern.Pattern.is_small`) keep their size and do not
-count towards the layout's bytes.
+The layout, an engine's library or a recorded job (replay) defines the files. In a replay, the bytes of a rank's layout
+are divided among its files as in the recording. Small files (`facts.pattern.Pattern.is_small`) keep their recorded size
+and do not count towards the layout's bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ only floats."""
 
 
 class PlannedFile(NamedTuple):
-    """A planned file of a rank; ``bytes`` are the bytes of its tensors."""
+    """A planned file of a rank. ``bytes`` are the bytes of its tensors."""
 
     name: str
     bytes: int
@@ -42,7 +42,7 @@ class PlannedFile(NamedTuple):
 def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
     """Return the files that a rank writes for its tensors, in the order of writing.
 
-    Files that all ranks share, and files that rank 0 assembles, are not included.
+    Files that all ranks share, and files that rank 0 assembles, are excluded.
     """
     if not rule.of_rank:
         return shard.files
@@ -65,7 +65,7 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
 def files_of(shard: RankLayout, rule: FileRule) -> tuple[PlannedFile, ...]:
     """Return the files that a rank writes for a checkpoint, in the order of writing.
 
-    Rank 0 also writes the files that it assembles, and the files that all ranks share, which contain no tensors.
+    Rank 0 also writes the files that it assembles, and files for all ranks, which contain no tensors.
     """
     own = tuple(PlannedFile(file.name, file.bytes) for file in shard_files(shard, rule))
     if not rule.of_rank or shard.rank:
@@ -80,7 +80,7 @@ def largest_file_bytes(shard: RankLayout, rule: FileRule) -> int:
 
 
 def names_to_read(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
-    """Return the names of the files that a rank reads in a load, each once."""
+    """Return the names of the files that a rank reads in a load, without duplicates."""
     own = read_of_consolidated(shard, rule) if rule.consolidated else files_of(shard, rule)
     return tuple(dict.fromkeys((*(file.name for file in own), *rule.shared)))
 
@@ -96,7 +96,7 @@ def file_count(layout: Layout, rule: FileRule) -> int:
 
 
 def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
-    """Return all names that the files of a checkpoint have, including the temporary names during a save."""
+    """Return the names of all files of a checkpoint, including their temporary names during a save."""
     of_ranks = (file.name for shard in layout.ranks() for file in files_of(shard, rule))
     passing = (name for shard in layout.ranks() for name in passing_names(shard, rule))
     return frozenset((*of_ranks, *passing))
@@ -113,8 +113,8 @@ def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
 class WholeFile(NamedTuple):
     """A file of complete tensors. A tensor has one row for each rank that saves a part of it.
 
-    ``tensors`` contains for each name one rank's part, and the numbers of all ranks that save a part. All parts of a
-    tensor have the same size.
+    ``tensors`` maps a tensor's name to one rank's part, and to the numbers of all ranks that save a part. All parts of
+    a tensor have the same size.
     """
 
     name: str
@@ -122,14 +122,14 @@ class WholeFile(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes of all rows."""
+        """The bytes of all rows of all tensors."""
         return sum(part.bytes * len(ranks) for part, ranks in self.tensors.values())
 
 
 def consolidated_files(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
-    """Return the files that rank 0 assembles from the files of all ranks; empty if the engine does not assemble files.
+    """Return the files that rank 0 assembles from the files of all ranks.
 
-    ``shard`` is any rank of the checkpoint.
+    If the engine does not assemble files, the result is empty. ``shard`` is any rank of the checkpoint.
     """
     if not rule.consolidated:
         return ()
@@ -150,9 +150,9 @@ def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
 
 @lru_cache(maxsize=64)
 def extra_file_bytes(layout: Layout, rule: FileRule) -> int:
-    """Return the bytes of a checkpoint's files in addition to the tensors of its ranks.
+    """Return the bytes of a checkpoint's files that are not part of the layout.
 
-    These are the small files of a replayed job, or the files that rank 0 assembles; 0 for all other engines.
+    These are the small files of a replayed job, or the files that rank 0 assembles. For other engines, the result is 0.
     """
     if rule.consolidated:
         return sum(file.bytes for file in consolidated_files(layout.rank(0), rule))
@@ -165,15 +165,15 @@ def extra_file_bytes(layout: Layout, rule: FileRule) -> int:
 def request_count(layout: Layout, request_bytes: int) -> int:
     """Return the number of requests for one checkpoint if each tensor is moved separately.
 
-    This is one request for each file, and for each tensor as many requests of ``request_bytes`` as it needs. A client
-    that moves several tensors in one request sends fewer.
+    Each file takes one request. Each tensor takes as many requests of ``request_bytes`` as it needs. A client that
+    combines tensors sends fewer requests.
     """
     files = (file for shard in layout.ranks() for file in shard.files)
     return sum(1 + sum(-(-tensor.bytes // request_bytes) for tensor in file.tensors) for file in files)
 
 
 def requests_against_full_size(layout: Layout, request_bytes: int) -> float:
-    """Return a checkpoint's requests per byte, divided by the requests per byte at scale 1.0."""
+    """Return the requests per byte of a checkpoint, relative to scale 1.0."""
     full = replace(layout, scale=1.0)
     here, there = request_count(layout, request_bytes), request_count(full, request_bytes)
     return here * full.bytes / (layout.bytes * there)
@@ -182,10 +182,10 @@ def requests_against_full_size(layout: Layout, request_bytes: int) -> float:
 class ReplayedFile(NamedTuple):
     """A file of a recorded pattern, as one rank of a replay writes it.
 
-    ``number`` is its number in the pattern. ``recorded_bytes`` and ``bytes`` are its sizes in the recording and in the
-    replay. ``passing`` are two temporary names that alternate until the last rename; a file that is removed during the
-    save has only temporary names (``kept`` is then false). ``synchronous`` is the flag with which it is opened for
-    writing.
+    ``number`` is the file's number in the pattern. ``recorded_bytes`` is its size in the recording, ``bytes`` its size
+    in the replay. ``passing`` are two temporary names that alternate until the last rename. If ``kept`` is false, the
+    file is removed during the save and has only temporary names. ``synchronous`` is the flag with which it is opened
+    for writing.
     """
 
     number: int
@@ -199,9 +199,9 @@ class ReplayedFile(NamedTuple):
     synchronous: Synchronous
 
     def name_before(self, renames: int) -> str:
-        """Return the name of the file when ``renames`` of its renames are still to come.
+        """Return the name of the file when ``renames`` of its renames remain.
 
-        If none is to come, a file that is kept has its final name.
+        If no rename remains, a file that is kept has its final name.
         """
         return self.name if self.kept and not renames else self.passing[renames % 2]
 
@@ -264,7 +264,10 @@ def _replayed_extra_bytes(text: str, rank: int, rank_bytes: int) -> int:
 
 
 def _of_writers(rank: int, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
-    """Assign tensors, the largest first, to the writer with the fewest bytes, as torch.distributed.checkpoint does."""
+    """Assign each tensor, the largest first, to the writer with the fewest bytes.
+
+    torch.distributed.checkpoint assigns tensors in the same way.
+    """
     parts: list[list[Tensor]] = [[] for _ in range(rule.writers)]
     for tensor in sorted(tensors, key=lambda tensor: -tensor.bytes):
         min(parts, key=lambda part: sum(each.bytes for each in part)).append(tensor)
@@ -282,8 +285,8 @@ def _consolidated(layout: Layout, rule: FileRule) -> tuple[WholeFile, ...]:
 def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule: FileRule) -> tuple[WholeFile, ...]:
     """Divide the complete tensors of a checkpoint into files: first weights, then optimizer states.
 
-    ``full`` and ``scaled`` are the ranks at scale 1.0 and at the scale of the run. The sizes at scale 1.0 determine the
-    files. Raises UsageError for a type of tensor that torch's writer cannot assemble.
+    ``full`` are the ranks at scale 1.0, ``scaled`` the ranks at the scale of the run. The sizes at scale 1.0 determine
+    the files. Raises UsageError for a type of tensor that torch's writer cannot assemble.
     """
     sizes: dict[str, int] = {}
     tensors: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
@@ -313,7 +316,7 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
 def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
     """Return the files that a rank writes for rank 0, which assembles the checkpoint from them.
 
-    There is one file for each assembled file that contains tensors of the rank.
+    For each assembled file with tensors of the rank, the rank writes one file.
     """
     whole = consolidated_files(shard, rule)
     files = (
@@ -329,8 +332,8 @@ def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRul
 def _of_a_size(shard: RankLayout, maximum_bytes: int) -> list[list[Tensor]]:
     """Divide the tensors of a rank into files of at most ``maximum_bytes``; return the tensors of each file.
 
-    The sizes at scale 1.0 determine the files. A smaller scale keeps the files, except files whose tensors are all
-    omitted. If ``shard`` has only some of the rank's tensors, a file may be empty.
+    The sizes at scale 1.0 determine the files. If a smaller scale omits all tensors of a file, the file is omitted. If
+    ``shard`` has only some of the rank's tensors, a file may be empty.
     """
     full, at_scale = shard, shard
     if shard.whole:
@@ -353,9 +356,9 @@ def _by_name(files: Iterable[ShardFile]) -> dict[tuple[str, str], Tensor]:
 
 
 def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
-    """Divide consecutive items into groups with a sum of at most ``maximum``; return (start, stop) of each group.
+    """Divide consecutive items into groups of at most ``maximum`` in total; return (start, stop) of each group.
 
-    An item above the maximum is not divided.
+    An item above the maximum is a separate group.
     """
     cuts, filled = [0], 0
     for number, size in enumerate(sizes):
@@ -367,7 +370,7 @@ def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
 
 
 def _name(pattern: str, rank: int, number: int, count: int) -> str:
-    """Insert numbers in a file name pattern of an engine; return the file name."""
+    """Return a file name of an engine: ``pattern`` with the numbers inserted."""
     words = {"{rank}": str(rank), "{shard}": f"{rank + 1:05}", "{number}": f"{number:05}", "{count}": f"{count:05}"}
     for word, value in words.items():
         pattern = pattern.replace(word, value)

@@ -1,4 +1,4 @@
-"""Time limits derived from a cluster's size, the demands on storage that follow, and the origins of the inputs. Pure.
+"""Derives the time limits of a cluster from its size, and the demands on storage from these limits. Pure.
 
 interval   = MTTF / k          k checkpoints per failure
 save limit = b interval        b share of time that saving may cost
@@ -47,8 +47,9 @@ class Publication:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LimitInput:
-    """One input of the limits: an option, its value as text, its origin, and the publication if the value is
-    published.
+    """One input of the limits: an option, its value as text, and its origin.
+
+    ``source`` cites the publication that states the value; empty if the value is not published.
     """
 
     option: Text
@@ -94,9 +95,7 @@ _OPTIONS = {option.key: option for option in OPTIONS}
 
 
 def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
-    """Return the inputs from which the limits of a run are derived, in the order of the derivation; unset inputs are
-    left out.
-    """
+    """Return the inputs of a run's limits, in the order of the derivation. Unset inputs are left out."""
     # The default of such a limit is used only if the run performs the measurement that it limits.
     idle = {
         "target_share": not settings.has_tiers,
@@ -127,8 +126,8 @@ class StatedLimits:
     """Limits that the user states, at full size; 0 if not stated.
 
     ``save_bytes_per_second`` and ``load_bytes_per_second`` are the maximum rates that the vendor declares.
-    ``assurance`` is the required confidence of verdicts on saves and loads; None: only the operations of the profile
-    count.
+    ``assurance`` is the required confidence that all saves and loads meet the limits. If it is None, only the measured
+    operations count.
     """
 
     notice_seconds: float = 0.0
@@ -147,10 +146,10 @@ class StatedLimits:
 class ClusterLimits:
     """The permitted times of a save and of a load for a cluster of ``accelerators``.
 
-    ``failures_per_day_in_slots`` is the failure rate in the form 1 - R^N, for slots of one interval; limits do not use
-    it. ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
-    sentence about the origin of its value. ``stated`` are the limits that do not follow from the cluster. ``inputs``
-    are the values from which limits are derived, each with its origin; empty if no settings were resolved.
+    ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` are pairs: the name of a field, and a
+    sentence on the origin of its value. ``stated`` are limits that the user states. ``inputs`` are the values from
+    which limits are derived; empty if no settings were resolved. Limits do not use ``failures_per_day_in_slots``, the
+    failure rate in the form 1 - R^N for slots of one interval.
     """
 
     accelerators: int
@@ -172,9 +171,9 @@ class ClusterLimits:
     def save_seconds(self, strategy: StrategySpec) -> float:
         """Return the maximum time of a save at full size, from its start until it is committed.
 
-        If the job continues during the save, the save must be committed before the next save is due. In addition, the
-        work at risk during a save of B seconds may cost at most as much as a blocking save: B / k <= b interval.
-        (LOST-WORK also counts other lost time.)
+        A save that stops the job must meet the save limit. A background save of B seconds must meet two conditions. It
+        is committed before the next save is due. Its work at risk costs at most as much as a blocking save: B / k <= b
+        interval. (LOST-WORK also counts other lost time.)
         """
         # Full saves between deltas block the job, too.
         if strategy.blocks or strategy.saves_deltas:
@@ -215,8 +214,8 @@ def cluster_limits(
 ) -> ClusterLimits:
     """Derive the limits of a cluster.
 
-    Raises UsageError for fewer than one accelerator or checkpoint per failure, and for shares that are not above 0 and
-    at most 1.
+    Raises UsageError if ``accelerators`` or ``checkpoints_per_failure`` is below 1. Also raises UsageError unless each
+    budget is above 0 and at most 1.
     """
     if accelerators < 1:
         raise UsageError(f"a cluster of {accelerators} accelerators", "give one accelerator or more, such as 16000")
@@ -247,10 +246,10 @@ def cluster_limits(
 
 
 def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: ClusterLimits) -> int:
-    """Return the largest cluster whose limit is met by a save or load of ``seconds`` at full size (0: no cluster).
+    """Return the largest cluster whose limit a save or load of ``seconds`` meets; 0: no cluster.
 
-    floor(b 86,400 / (k r1 T)) for a save and floor(c 86,400 / (r1 T)) for a load, with failure model, b, k and c of
-    ``limits``. Raises ValueError unless the time is above zero.
+    The time T is at full size. For a save: floor(b 86,400 / (k r1 T)). For a load: floor(c 86,400 / (r1 T)). ``limits``
+    contains the failure rate r1, b, k and c. Raises ValueError unless the time is finite and above zero.
     """
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"{seconds} s is not a valid time of a save or load")
@@ -274,11 +273,13 @@ def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: C
 class Demand:
     """The rates and times that the limits require of the storage for one layout. Rates are decimal bytes a second.
 
-    ``save_limit_seconds`` and ``load_limit_seconds`` apply to the bytes that the run moves. They are proportional to
-    the scale, so the rates are the same as at full size. ``save_bytes_per_second`` and ``load_bytes_per_second`` are
-    for the ranks of this layout. The other rates are for the checkpoint of the whole cluster, of which a subset is one
-    node's part. ``writers`` processes on ``nodes`` nodes of eight accelerators write that checkpoint. The cluster has
-    ``copies`` copies of the model. A save writes one copy; after a failure, all copies load.
+    ``save_limit_seconds`` and ``load_limit_seconds`` apply to the bytes that the run moves. These limits are
+    proportional to the scale, so the rates are the same at every scale. ``save_bytes_per_second`` and
+    ``load_bytes_per_second`` are for the ranks of this layout. The other rates are for the checkpoint of the whole
+    cluster; a subset is one node's part.
+
+    ``writers`` processes on ``nodes`` nodes of eight accelerators write the whole checkpoint. The cluster has
+    ``copies`` copies of the model. A save writes one copy. After a failure, all copies load.
     """
 
     layout: str
@@ -299,7 +300,7 @@ class Demand:
 
 
 def demand(layout: Layout, limits: ClusterLimits, strategy: StrategySpec = STRATEGIES[0]) -> Demand:
-    """Return the storage demand of a cluster's limits for one layout and one strategy."""
+    """Return the demand of a cluster's limits on the storage, for one layout and one strategy."""
     share = layout.bytes / layout.full_bytes
     writers = layout.cluster_processes
     save_seconds = limits.save_seconds(strategy)
@@ -340,22 +341,23 @@ def per_writer_bytes_per_second(bytes_per_second: float, writers: int) -> float:
 
 
 def per_node_bytes_per_second(bytes_per_second: float, writers: int) -> float:
-    """Return the rate per node. A node has eight writing processes, or all if there are fewer."""
+    """Return the rate per node of eight writing processes, or of all if there are fewer."""
     return per_writer_bytes_per_second(bytes_per_second, writers) * min(writers, ACCELERATORS_PER_NODE)
 
 
 def restore_all_bytes_per_second(copies: int, write_bytes_per_second: float) -> float:
     """Return the required rate if all data-parallel copies restore concurrently in the time of one save.
 
-    One copy is written and every copy reads all of it: DP x write. This is an upper bound if the optimizer is sharded
-    over the copies (ZeRO-1), because each copy then reads only its own part of the optimizer.
+    One copy is written, and every copy reads all of it: DP x write. With ZeRO-1, this is an upper bound, because each
+    copy reads only its own part of the optimizer.
     """
     return copies * write_bytes_per_second
 
 
 def limits_of(settings: Settings) -> ClusterLimits:
-    """Return the limits that settings define. Raises UsageError without a cluster size, or if no limit can be
-    derived.
+    """Return the limits that settings define.
+
+    Raises UsageError if the cluster size is missing or no limit can be derived.
     """
     if settings.cluster is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The empty files and the directories that the suite metadata creates, and which of them each rank creates. Pure."""
+"""The empty files and directories that the suite metadata creates, and their division among the ranks. Pure."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _DIRECTORIES_OF_A_GROUP = 10_000
 class ManyNames:
     """The names that the suite metadata creates: ``files`` empty files, spread evenly over ``directories`` directories.
 
-    These directories are in groups, which are directories too. Separately, the suite creates and removes directories
-    with as many files as a checkpoint has (``checkpoint_files``).
+    Parent directories, called groups, contain these directories. Separately, the suite creates and removes directories
+    with ``checkpoint_files`` files each, as many as a checkpoint has.
     """
 
     files: int
@@ -45,18 +45,16 @@ class ManyNames:
 
     @property
     def at_once(self) -> int:
-        """The maximum number of names that exist concurrently on the target."""
+        """The maximum number of names that exist on the target at the same time."""
         return max(self.files + self.directories + len(self.groups), REMOVALS * (self.checkpoint_files + 1)) + 1
 
     def memory_bytes(self, ranks: int) -> int:
-        """Return the memory of a rank in bytes for the names that it creates, and for the names of one listed
-        directory.
-        """
+        """Return the memory of a rank in bytes for its own names, and for the names of one listed directory."""
         return _MEMORY_OF_A_NAME * (-(-self.files // ranks) + -(-self.files // self.directories))
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the directories that contain the directories of files."""
+        """The names of the groups, the parent directories of the directories with files."""
         return tuple(f"group-{n:04d}" for n in range(-(-self.directories // _DIRECTORIES_OF_A_GROUP)))
 
     def directory(self, number: int) -> str:
@@ -101,10 +99,10 @@ def top_directory(subject: str) -> str:
 
 
 def counterparts(hosts: Sequence[Hashable]) -> list[int]:
-    """Return, for each rank, the rank whose files it looks up; ``hosts`` are the hosts of the ranks, in order.
+    """Return for each rank the rank whose files it looks up. ``hosts`` contains the host of each rank.
 
-    Each rank looks up files of another host, unless one host has more than half of the ranks. On a single host it looks
-    up its own files.
+    Each rank looks up files of another host, unless one host has more than half of the ranks. On a single host, each
+    rank looks up its own files.
     """
     order = sorted(range(len(hosts)), key=lambda rank: (hosts.index(hosts[rank]), rank))
     shift = max(hosts.count(host) for host in set(hosts))

@@ -1,13 +1,15 @@
 """The tensors of a checkpoint, exact to the element, and the files and ranks that contain them. Pure.
 
-Files, names and tensors of the workload's models are the same as in the checkpoint workload of MLPerf Storage. The byte
-counts of each file and rank equal the counts of its reference engine, DLIO. Model tensors are float16, optimizer
-tensors float32, all one-dimensional: about 14 bytes a parameter.
+The workload's models have the files, names and tensors of MLPerf Storage's checkpoint workload. The byte counts of each
+file and rank equal the counts of its reference engine, DLIO. Model tensors are float16, optimizer tensors float32, all
+one-dimensional: about 14 bytes a parameter.
 
-A user's model has the same kinds of files and ranks. Every parameter is in exactly one model file of a copy, and each
-of its optimizer states in exactly one optimizer file. Tensors that training frameworks repeat on all tensor-parallel
-ranks (norms, routers: less than 0.1 %) are sharded like the others. Rank r: tp = r % TP, pp = (r // TP) % PP, ep = (r
-// (TP PP)) % EP, dp = r // (TP PP): expert parallelism is within data parallelism, as in DeepSpeed and Megatron.
+A user's model has the same kinds of files and ranks. Every parameter is in exactly one model file of a copy. Each
+optimizer state of a parameter is in exactly one optimizer file. Training frameworks repeat some tensors on all
+tensor-parallel ranks (norms, routers: less than 0.1 %); here these tensors are sharded like the others.
+
+Rank r: tp = r % TP, pp = (r // TP) % PP, ep = (r // (TP PP)) % EP, dp = r // (TP PP).
+Expert parallelism is within data parallelism, as in DeepSpeed and Megatron.
 """
 
 from __future__ import annotations
@@ -81,12 +83,11 @@ def dtypes(files: Iterable[ShardFile]) -> tuple[Dtype, ...]:
 def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Reduce tensors of one data type to a scale; return the remaining tensors in order, at least one.
 
-    The result has as many elements as if each tensor were scaled alone, rounded down to at least one element. But the
-    remaining tensors keep their sizes: as many tensors as necessary are omitted, evenly over the sizes, and the largest
-    remaining tensor is reduced to fit. So a reduced checkpoint has about as many tensors, and requests, per byte as a
-    full one.
+    The number of elements is as if each tensor were scaled alone, rounded down to at least one element. To reach it,
+    tensors are omitted, evenly over the sizes. The remaining tensors keep their sizes; only the largest is reduced to
+    fit. So a reduced checkpoint has about as many tensors and requests per byte as a full checkpoint.
 
-    The choice depends only on the sizes, so ranks with parts of the same tensors keep parts of the same tensors.
+    The choice depends only on the sizes. So ranks with parts of the same tensors keep parts of the same tensors.
     """
     if scale == 1 or not tensors:
         return tuple(tensors)
@@ -128,9 +129,10 @@ class _Totals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """One checkpoint: a model, sharded across a number of processes, at a scale.
+    """One checkpoint: a model at a scale, sharded across a number of processes.
 
-    `layout` creates it and validates its values. All sizes are bytes of tensors. Totals are computed once and cached.
+    The function `layout` creates a Layout and validates its values. All sizes are bytes of tensors. Totals are computed
+    once and cached.
     """
 
     model: Model
@@ -144,7 +146,7 @@ class Layout:
         return self.subject().layout
 
     def subject(self, engine: str = DEFAULT_ENGINE, strategy: str = DEFAULT_STRATEGY) -> Subject:
-        """Return the subject of a measurement of this layout. The scale is not part of a subject."""
+        """Return the subject (model, mode, engine, strategy) of a measurement. It does not contain the scale."""
         processes = self.processes if self.mode == "open" else None
         return Subject(model=self.model.name, mode=self.mode, processes=processes, engine=engine, strategy=strategy)
 
@@ -155,7 +157,7 @@ class Layout:
 
     @property
     def data_parallel(self) -> int:
-        """Data-parallel ranks across which the optimizer is sharded; a subset is sharded like the full layout."""
+        """The number of ranks across which the optimizer is sharded; a subset is sharded like the full layout."""
         return self.cluster_processes // self.model.model_parallel
 
     @property
@@ -200,14 +202,12 @@ class Layout:
 
     @property
     def full_tensors(self) -> int:
-        """The number of tensors of one checkpoint of these processes at scale 1.0; smaller scales have at
-        most as many.
-        """
+        """The number of tensors of one checkpoint at scale 1.0, the maximum of all scales."""
         return _totals(replace(self, scale=1.0)).tensors
 
     @property
     def cluster_bytes(self) -> int:
-        """Bytes at scale 1.0 of the whole checkpoint; a subset is only the part of its first eight ranks."""
+        """Bytes of the whole checkpoint at scale 1.0. For a subset, the whole checkpoint is the full layout."""
         mode: Mode = "full" if self.mode == "subset" else self.mode
         return _totals(replace(self, mode=mode, processes=self.cluster_processes, scale=1.0)).bytes
 
@@ -225,9 +225,10 @@ class Layout:
 def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: float = 1.0) -> Layout:
     """Return the layout of a model's checkpoint; ``of`` is a model, or the name of a model of the workload.
 
-    ``mode`` is ``full`` (exactly the model's processes), ``subset`` (ranks 0..7 of the full layout, for client-local
-    storage) or ``open`` (a multiple of tensor x pipeline parallelism; needs ``processes``). ``scale``, above 0 and at
-    most 1, keeps the files and reduces the tensors in each file (`reduced`).
+    ``mode`` is ``full``, ``subset`` or ``open``. ``full`` has exactly the model's processes. ``subset`` has ranks 0..7
+    of the full layout, for client-local storage. ``open`` has ``processes`` processes, a multiple of tensor x pipeline
+    parallelism. ``scale`` is above 0 and at most 1. It keeps the files and reduces the tensors in each file
+    (`reduced`).
 
     Raises UsageError for an unknown model or mode, and for processes or a scale that do not fit.
     """
@@ -244,7 +245,7 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 
 
 class _Part(NamedTuple):
-    """The share of one rank in tensors of one precision: part number ``part`` of ``parts`` equal parts of each tensor.
+    """The share of one rank in each tensor of one precision: part number ``part`` of ``parts`` equal parts.
 
     The last part also gets the remainder, in a separate tensor.
     """
@@ -269,7 +270,7 @@ class _Part(NamedTuple):
 
 
 def is_of_experts(file: str) -> bool:
-    """Whether a file of that name contains only experts."""
+    """Return whether a file, given its name, contains only experts."""
     return _OF_EXPERTS in file
 
 
@@ -305,8 +306,9 @@ def _evenly(ordered: Sequence[int], count: int) -> list[int]:
 
 
 def _fitting(model: Model, mode: str, processes: int | None) -> int:
-    """Return the number of processes of a layout. Raises UsageError with the valid numbers if ``processes`` is not
-    valid.
+    """Return the number of processes of a layout.
+
+    Raises UsageError, with the valid numbers, if ``processes`` is not valid.
     """
     step = model.model_parallel
     subset = f"subset {SUBSET_PROCESSES}, " if model.processes >= SUBSET_PROCESSES else ""
@@ -387,9 +389,9 @@ def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, t
 
 @lru_cache(maxsize=512)
 def _whole_stage_tensors(model: Model, stage: int, shards: int, scale: float) -> tuple[Tensor, ...]:
-    """Return the tensors of one pipeline stage that one rank has in a single file.
+    """Return one rank's tensors of a pipeline stage if they are in a single file.
 
-    They are sharded across the tensor-parallel ranks and, in each of these, across ``shards`` ranks.
+    They are sharded across the tensor-parallel ranks, and then across ``shards`` data-parallel ranks.
     """
     layers = _stage_elements(model, stage, shards)
     full = [tensor for number, layer in layers for tensor in _tensors(f"layer_{number}", "float16", layer)]
@@ -422,7 +424,7 @@ def _stage_elements(model: Model, stage: int, shards: int) -> Iterator[tuple[int
 
 @lru_cache(maxsize=64)
 def _optimizer_tensors(model: Model, processes: int, scale: float) -> tuple[Tensor, ...]:
-    """Return one rank's tensors of the optimizer's three states; each state keeps a tensor at every scale."""
+    """Return one rank's tensors of the optimizer's three states. Each state has a tensor at every scale."""
     states = [model.parameters // processes, 5 * model.hidden]
     full = _tensors("optimizer", "float32", states * 3)
     return tuple(
@@ -435,7 +437,7 @@ def _tensors(group: str, dtype: Dtype, elements: list[int]) -> tuple[Tensor, ...
 
 
 def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator[ShardFile]:
-    """Yield the files of a rank of a user's model; the optimizer's file is the last.
+    """Yield the files of a rank of a user's model, the optimizer's file last.
 
     ``processes`` is the number of processes of the whole checkpoint.
     """
@@ -493,8 +495,8 @@ def _stage_layers(model: Model, stage: int) -> list[int]:
 def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Return the tensors of a user's model that a scale keeps.
 
-    Only the last rank has remainders, the tensors with elements that could not be divided evenly. They are reduced
-    separately, so that the last rank keeps the same other tensors as every rank.
+    Remainders are elements that could not be divided evenly; only the last rank has them. They are reduced separately,
+    so that all ranks keep the same other tensors.
     """
     full = tuple(tensors)
     if scale == 1:

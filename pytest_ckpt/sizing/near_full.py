@@ -1,4 +1,4 @@
-"""The ballast that fills a volume to a level, and whether a run may fill the volume. Pure; all sizes in bytes."""
+"""The ballast files that fill a volume to a level, and whether a run may fill the volume. Pure; sizes in bytes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,12 @@ class Volume:
         return self.used_bytes / self.capacity_bytes
 
     def ballast_bytes(self, level: float) -> int:
-        """Return the bytes to write until the share ``level`` of the volume is used; 0 if the level is
-        already reached.
-        """
+        """Return the bytes to write until the share ``level`` of the volume is used; 0 if already reached."""
         return max(0, int(level * self.capacity_bytes) - self.used_bytes)
 
 
 def unavailable_reason(volume: Volume, one_checkpoint_bytes: int) -> str:
-    """Return why a run may not fill a volume; empty if it may."""
+    """Return the reason why a run may not fill a volume; empty if it may."""
     if volume.used_bytes > _MAXIMUM_USED * volume.capacity_bytes + _OWN_BYTES:
         return (
             f"{format_bytes(volume.used_bytes)} ({format_percent(volume.used)}) of the volume are in use: a volume is "

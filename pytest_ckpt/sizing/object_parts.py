@@ -12,9 +12,10 @@ _UNKNOWN_PART_BYTES = 16 << 20
 
 
 def part_bytes(size: int | None, minimum: int) -> int:
-    """Return the part size for an object of ``size`` bytes (None: unknown); at least ``minimum`` bytes.
+    """Return the part size for an object of ``size`` bytes (None: unknown).
 
-    An object of known size then has at most 10,000 parts. A result above the minimum is a multiple of 1 MiB.
+    The result is at least ``minimum`` bytes; above that, it is a multiple of 1 MiB. An object of known size has at most
+    10,000 parts of this size.
     """
     smallest = max(MINIMUM_PART_BYTES, minimum)
     if size is None:

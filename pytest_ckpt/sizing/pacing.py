@@ -1,7 +1,7 @@
-"""The pace of saves that share the storage with other work, and the rates and queue of data loaders. Pure.
+"""The pace of saves that share the storage with other work, and the reads of data loaders. Pure.
 
-A paced save writes at a limited rate. Each rank spreads its bytes over 0.8 of the save limit, so a job writes at 1.25
-times the rate that the cluster needs. The rate depends only on the limit, not on the speed or number of the clients.
+A paced save writes at a limited rate. Each rank spreads its bytes over 0.8 of the save limit. So a job writes at 1.25
+times the rate that the cluster needs, for any speed and number of clients.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoaderWorkload:
-    """The reads of one accelerator of a published workload.
+    """The data loading of one accelerator in a published workload.
 
-    An accelerator computes ``batch`` samples of ``sample_bytes`` in ``compute_seconds``, and must compute for the share
+    An accelerator computes ``batch`` samples of ``sample_bytes`` in ``compute_seconds``. It must compute for the share
     ``utilization`` of the time.
     """
 
@@ -90,7 +90,7 @@ In this time the data loader reads twice the content of its queue, which is full
 
 
 def sample_bytes(bytes_per_second: float) -> int:
-    """Return the size of each read of a data loader at this rate: a power of two, larger for higher rates."""
+    """Return the bytes of each read of a data loader at this rate: a power of two that grows with the rate."""
     needed = bytes_per_second / _MAXIMUM_SAMPLES_PER_SECOND
     size = _SMALLEST_SAMPLE_BYTES
     while size < min(needed, _LARGEST_SAMPLE_BYTES):
@@ -100,7 +100,7 @@ def sample_bytes(bytes_per_second: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PacedSaves:
-    """The pace of saves: each saves a checkpoint at ``scale`` and takes ``seconds`` if nothing delays it.
+    """The pace of saves. Each save writes a checkpoint at ``scale`` and takes ``seconds`` if undisturbed.
 
     ``not_run`` is the reason why saves cannot be paced; empty if they can.
     """
@@ -121,9 +121,10 @@ class PacedSaves:
 
 
 def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) -> PacedSaves:
-    """Return the pace of saves during other work, for a layout ``whole`` with the limit ``save_limit_seconds``.
+    """Return the pace of a layout's saves during other work.
 
-    If such a save would take too long for a run, a smaller checkpoint is saved at the same rate.
+    ``save_limit_seconds`` is the limit of a save of ``whole``. If a paced save would take too long for a run, a smaller
+    checkpoint is saved at the same rate.
     """
     seconds, scale = SHARE_OF_LIMIT * save_limit_seconds, whole.scale
     maximum = MAXIMUM_SECONDS if whole.scale == 1 else MAXIMUM_REHEARSED_SECONDS

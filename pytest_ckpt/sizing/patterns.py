@@ -1,8 +1,8 @@
 """The table of patterns: measurements in addition to a subject's own saves and loads. Pure.
 
-The plan, the progress of a run, the tasks of ranks, `--ckpt-resume` and the names of removable files are derived from
-these rows. The name of a row is the field of `facts.measurement.Patterns` that contains its record. A requirement names
-this field as a parameter.
+A subject is a model with mode, engine and strategy. These rows define the plan, the progress of a run and the tasks of
+ranks. `--ckpt-resume` and the names of removable files also depend on them. The name of a row is the field of
+`facts.measurement.Patterns` that contains its record. A requirement names this field as a parameter.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ The counts take turns, so that drift of the storage affects all counts equally.
 
 
 class Amount(NamedTuple):
-    """The steps of a pattern: their number, and the bytes and the limit in seconds of each.
+    """The number of steps of a pattern, with the bytes and the limit in seconds of each step.
 
     ``turn_seconds`` is the fixed duration of a step; None if the storage determines it. ``parts`` is the maximum number
-    of saves that one step contains.
+    of saves in one step.
     """
 
     number: int
@@ -74,11 +74,12 @@ class PatternRow(NamedTuple):
 
     ``label`` names one of its steps. ``scenario`` refers to a function of a `ScenarioContext`, as ``module:name``; only
     ranks import it. Patterns that are measured together name the same function. With ``has_own_launch``, ``scenario``
-    refers to a class with the parameters of `RunWithCommands`, for a separate launch. ``is_asked`` returns whether the
-    settings require the pattern. ``amount`` returns None if these ranks cannot measure it. ``first`` is the number of
-    its first checkpoint, after the subject's own checkpoints. ``lasts``: the pattern takes hours or much space, and
-    runs after all other patterns. ``names`` are files that only the pattern's checkpoints contain, ``other_files``
-    files that it writes outside of checkpoints.
+    is a class with the parameters of `RunWithCommands`, for a separate launch.
+
+    ``is_asked`` returns whether the settings require the pattern. ``amount`` returns None if these ranks cannot measure
+    the pattern. ``first`` is the number of its first checkpoint, after the subject's own checkpoints. ``lasts``: the
+    pattern takes hours or much space, so it runs after all other patterns. ``names`` are files that only the pattern's
+    checkpoints contain. ``other_files`` are files that the pattern writes outside of checkpoints.
     """
 
     name: Pattern
@@ -94,7 +95,7 @@ class PatternRow(NamedTuple):
 
 
 def kills_of(strategy: StrategySpec, settings: Settings) -> int:
-    """Return how many background saves of a strategy the run interrupts by a kill.
+    """Return the number of background saves of a strategy that the run kills.
 
     0 if saves of the strategy block the job, or if the suite strategies is not part of the run.
     """
@@ -102,12 +103,12 @@ def kills_of(strategy: StrategySpec, settings: Settings) -> int:
 
 
 def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    """Return whether the run also measures loads of only the weights of a subject; false if the subject has deltas."""
+    """Return whether the run also measures weights-only loads of a subject; false if the subject has deltas."""
     return settings.asks_serving and planned.deltas is None
 
 
 def saves_whole(strategy: StrategySpec) -> bool:
-    """Whether a job waits for each save of the complete, uncompressed checkpoint.
+    """Return whether a job waits for each save, and each save contains the complete, uncompressed checkpoint.
 
     Only then does the storage alone determine how rates grow with the number of clients.
     """
@@ -128,7 +129,7 @@ def client_counts(clients: int) -> tuple[int, ...]:
 def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
     """Return the unit of clients, and the client number of each rank; ``hosts`` contains the host of each rank.
 
-    The clients are the hosts, or the ranks if there is only one host.
+    The clients are hosts. If there is only one host, the clients are ranks.
     """
     named = list(dict.fromkeys(hosts))
     if len(named) > 1:

@@ -1,7 +1,7 @@
-"""The plan of a run: its writes, reads, launches and needs, also in plain types. Pure.
+"""The plan of a run: its writes, reads, launches and needs. Pure.
 
 ``plan --json`` prints the plan in plain types, and a run stores this form. The preflight compares the plan with machine
-and target before the first write, the run executes the plan, and the report repeats it.
+and target before the first write. The run executes the plan, and the report repeats it.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ _CONTROLLER_BYTES, _CONTROLLER_RANK_BYTES = 39_000_000, 10_000
 class PlannedCheckpoint:
     """One planned measurement: a layout, its demands on the storage, and its needs, in bytes.
 
-    ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` the space of all checkpoints that exist
-    concurrently. ``rank_memory_bytes`` is the total memory of each rank, ``state_bytes`` the part of this memory that
-    grows with the model. ``not_run`` is the reason if the measurement cannot run as requested, ``rehearsal`` the reason
-    if it can run but cannot be certified. ``scenarios`` describes the additional measurements. ``deltas`` defines which
-    saves contain only changed pages; None: all are full. ``drains`` defines which saves a local tier drains; None: no
-    tier. ``pace`` is the pace of saves during other work; None: no such saves. ``ramp`` finds the number of requests in
-    flight; None: the user sets this number, or the engine has none. ``many_names`` are the empty files of the suite
-    metadata; None: they are not measured.
+    ``checkpoint_bytes`` is the space of one checkpoint. ``space_bytes`` is the space of all checkpoints that exist at
+    the same time. ``rank_memory_bytes`` is the memory of each rank. ``state_bytes`` is the memory that grows with the
+    model. ``not_run`` is the reason if the measurement cannot run as requested. ``rehearsal`` is the reason if it can
+    run but cannot be certified. ``scenarios`` describes additional measurements.
+
+    The following fields are None if not used. ``deltas`` defines which saves contain only changed pages. ``drains``
+    defines which saves are drained from a local tier. ``pace`` is the pace of saves during other work. ``ramp`` finds
+    the number of requests in flight. ``many_names`` are the empty files of the suite metadata.
     """
 
     layout: Layout
@@ -118,9 +118,7 @@ class PlannedCheckpoint:
 
     @property
     def load_bytes(self) -> tuple[int, ...]:
-        """The bytes of tensors that a restore of each checkpoint reads; empty if each restore reads one full
-        checkpoint.
-        """
+        """The bytes of tensors that a restore of each checkpoint reads; empty if every save is full."""
         return self.deltas.loads_bytes(self.layout) if self.deltas else ()
 
     @property
@@ -134,14 +132,14 @@ class PlannedCheckpoint:
         return sum(self.load_bytes) or self.operations * self.layout.bytes
 
     def files_of_saves(self, saves: int) -> int:
-        """Return how many files the first ``saves`` saves write; a delta is one file of each rank."""
+        """Return the number of files of the first ``saves`` saves. A delta is one file of each rank."""
         deltas = sum(self.deltas.is_delta(n) for n in range(1, saves + 1)) if self.deltas else 0
         return (saves - deltas) * self.files + deltas * self.layout.processes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilesOfHost:
-    """The number of ``files`` that each of ``hosts`` hosts creates in one save of ``model``, and the save limit."""
+    """The number of files that each of ``hosts`` hosts creates in one save of ``model``, and the save limit."""
 
     model: str
     files: int
@@ -165,14 +163,13 @@ class Plan:
     def space_bytes(self) -> int:
         """The free space that the run needs on the target, in bytes.
 
-        It is the space of the largest measurement, because a measurement's files are deleted before the next one
-        begins.
+        It is the space of the largest measurement, because files are deleted before the next measurement begins.
         """
         return max((c.space_bytes for c in self.runnable), default=0)
 
     @property
     def controller_memory_bytes(self) -> int:
-        """The memory of the process of pytest in addition to the ranks, in bytes, without other plugins of pytest."""
+        """The memory of pytest's process in bytes, without the ranks and without other plugins of pytest."""
         return _CONTROLLER_BYTES + _CONTROLLER_RANK_BYTES * max((c.layout.processes for c in self.runnable), default=0)
 
     @property
@@ -210,7 +207,7 @@ _OF_OWN_MODELS = {
 
 
 def refuse_options_of_own_models(settings: Settings) -> None:
-    """Raise UsageError if an option applies only to models from files, and no model is from a file."""
+    """Raise UsageError if an option for users' models is set and no model is from a file."""
     for option, why in _OF_OWN_MODELS.items():
         if settings.is_said(option) and not any(model.own for model in settings.models):
             raise UsageError(
@@ -222,8 +219,8 @@ def refuse_options_of_own_models(settings: Settings) -> None:
 def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") -> Plan:
     """Return the plan of a run; ``target`` is None if the target is not known yet.
 
-    ``table`` is the name of the built-in gate table of the run, or of the built-in table that the user's table extends.
-    If it is empty, ``--ckpt-gate-table`` is used. Raises UsageError if the settings fit no layout or no limit can be
+    ``table`` is the name of the run's built-in gate table, or of the built-in table that the user's table extends. If
+    it is empty, ``--ckpt-gate-table`` is used. Raises UsageError if the settings fit no layout or no limit can be
     derived.
     """
     limits = limits_of(settings)
@@ -285,7 +282,7 @@ def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
 
 
 def _misfit(settings: Settings, model: Model) -> str:
-    """Return why the number of processes fits no layout of a model; empty if it fits."""
+    """Return the reason why the number of ranks fits no layout of a model; empty if it fits."""
     name, processes = model.name, settings.ranks
     full = f"{name} in full has {model.processes} ranks"
     if settings.mode == "open":
@@ -403,7 +400,7 @@ def _many_names(settings: Settings, strategy: StrategySpec, checkpoint_files: in
 
 
 def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layout) -> int:
-    """Return the request size of engine ``stream``; for an object store, the part size of its largest object."""
+    """Return the request size of engine ``stream``. For an object store, it is the part size of the largest object."""
     scheme, is_url, _ = (settings.target or "").partition("://")
     is_bucket = bool(is_url) and scheme in TARGETS and TARGETS[scheme].is_remote
     if target:
@@ -414,7 +411,7 @@ def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layou
 def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> str:
     """Return the evidence that several hosts share the storage, as a phrase; empty if there is none.
 
-    A part of a checkpoint is not representative for shared storage.
+    For shared storage, a subset of the ranks is not representative.
     """
     if target and target.is_local is False:
         return f"the target is {target.description}"
@@ -426,16 +423,16 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
 
 
 def _delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
-    """Return the rule for the saves of a strategy that contain only changed pages; None if all saves are full."""
+    """Return the rule that defines which saves of a strategy are deltas; None if all saves are full."""
     if not strategy.saves_deltas:
         return None
     return DeltaRule(full_every=settings.full_every, changed=settings.changed_pages, operations=settings.operations)
 
 
 def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand:
-    """Return the demand if some saves contain only modified pages: fewer bytes a day, and restores that read more.
+    """Return the demand if some saves are deltas: fewer bytes a day, and restores that read more.
 
-    The required rate of a save does not change, because the full saves must meet it too.
+    The required rate of a save does not change, because full saves must meet it.
     """
     if rule is None:
         return asks
@@ -452,7 +449,7 @@ def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand
 def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
     """Return the correction of the planned space if some checkpoints are deltas; it may be negative.
 
-    The planned space counts each checkpoint as full, with ``one`` bytes. The correction includes one additional chain
+    The planned space counts each checkpoint as full, with ``one`` bytes. The correction includes an additional chain
     (`DeltaRule.own_chain`), which exists while the other checkpoints are deleted.
     """
     if rule is None:
@@ -488,7 +485,7 @@ def _state_memory(
 
 
 def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
-    """Return the sum of the ranks' memory on each host. Launchers fill the slots of one host before the next host."""
+    """Return the total memory of the ranks on each host. Launchers fill the slots of one host before the next host."""
     if not settings.hosts:
         return (sum(memory),)
     sums, start = [], 0

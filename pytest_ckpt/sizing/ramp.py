@@ -1,8 +1,8 @@
-"""The ramp, which finds how many requests a rank of the engine ``stream`` should have in flight. Pure.
+"""The ramp, which finds how many requests a rank of the engine ``stream`` should keep in flight. Pure.
 
 Each step saves and loads a scratch checkpoint with a different number of requests in flight (depth). The checkpoint is
-as small as possible, but has enough requests for the largest depth. At the rate that the cluster needs, the ramp takes
-a few seconds in total.
+as small as possible, but has enough requests for the largest depth. At the rate that the cluster needs, all steps
+together take a few seconds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _STEPS_OF_ALL_SAVES = 2 * PASSES * len(DEPTHS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRamp:
-    """A planned ramp: the ``depths`` to try, each with a checkpoint of ``bytes`` at ``scale``.
+    """A planned ramp: the ``depths`` to try, and ``bytes`` and ``scale`` of each scratch checkpoint.
 
     Without depths there is no ramp; ``because`` is the reason.
     """
@@ -68,15 +68,15 @@ class PlannedRamp:
 
     @property
     def largest_depth(self) -> int:
-        """The largest number of requests in flight that the ramp can find; without a ramp, the default."""
+        """The largest depth that the ramp can find. Without a ramp, it is the default depth."""
         return max(self.depths, default=USUAL_DEPTH)
 
 
 def planned_ramp(shards: Layout, asks: Demand, *, request_bytes: int, operations: int) -> PlannedRamp:
     """Return the ramp for the layout ``shards``; ``asks`` contains the rates that the cluster requires.
 
-    A depth is tried if an average file of the smallest rank has at least twice as many requests as the depth. If fewer
-    than two depths remain, there is no ramp.
+    A depth is tried if an average file of the smallest rank has at least twice as many requests. With fewer than two
+    depths, there is no ramp.
     """
     numbers = (1 << CHECKPOINT_BITS) - 1
     if operations + OF_RAMP + PASSES * len(DEPTHS) > numbers:
@@ -109,8 +109,9 @@ def _without(because: str) -> PlannedRamp:
 def knee(steps: Collection[RampStep]) -> int:
     """Return the smallest depth that is nearly as fast as the best depth, for saves and for loads.
 
-    The score of a depth is the smaller of its two rates, each as a share of the best rate of its kind. The smallest
-    depth with at least 0.95 of the best score is returned. Raises ValueError without steps.
+    Each depth has a save rate and a load rate, as shares of the best save rate and the best load rate. The smaller
+    share is the score of the depth. The result is the smallest depth with at least 0.95 of the best score. Raises
+    ValueError without steps.
     """
     if not steps:
         raise ValueError("a ramp without steps has no knee")

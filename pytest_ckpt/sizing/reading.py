@@ -1,5 +1,6 @@
-"""Reads of a checkpoint by readers other than the ranks that wrote it: restarts, resharded loads, serving replicas.
-Pure.
+"""Reads of a checkpoint by readers other than its writers. Pure.
+
+These are restarts, resharded loads and serving replicas.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from pytest_ckpt.sizing.models import layout as layout_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardPart:
-    """A part of the files of one rank: of each file that the rank of ``shard`` wrote, part ``part`` of ``parts`` equal
-    parts.
-    """
+    """Part ``part`` of ``parts`` equal parts of each file that the rank of ``shard`` wrote."""
 
     shard: RankLayout
     part: int = 0
@@ -30,9 +29,9 @@ class ShardPart:
 class Reading:
     """The reads of all ranks in a load pattern.
 
-    ``pieces`` contains for each rank what it reads, one after the other. ``bytes`` is the total of all ranks.
-    ``copies`` is the number of complete copies of the model that are read concurrently; 0 if none is complete.
-    ``not_run`` is the reason if these ranks cannot perform the pattern.
+    ``pieces`` lists for each rank its reads in order. ``bytes`` is the total of all ranks. ``copies`` is the number of
+    complete copies of the model that are read concurrently; 0 if no copy is complete. ``not_run`` is the reason if
+    these ranks cannot perform the pattern.
     """
 
     name: Literal["storm", "shifted", "joined", "split"]
@@ -43,17 +42,18 @@ class Reading:
     copies: int = 0
 
     def of(self, rank: int) -> tuple[ShardPart, ...]:
-        """Return what a rank reads, in order."""
+        """Return the reads of a rank, in order."""
         return self.pieces[rank]
 
 
 def storm(layout: Layout) -> Reading:
     """Return the reads of the pattern storm, in which all data-parallel replicas restore concurrently.
 
-    If the ranks have several replicas of complete weights (ZeRO-1), each rank reads its own optimizer file, and the
-    model files that the rank in the same position of the first replica wrote, as in a real restore. If they have one
-    replica (ZeRO-3, or the ranks of one node), each rank simulates the first rank of another replica, or of another job
-    that starts from this checkpoint: all ranks read the files of rank 0.
+    If the ranks have several replicas of complete weights (ZeRO-1), each rank reads as in a real restore. It reads its
+    own optimizer file, and the model files of the rank in the same position of the first replica.
+
+    Otherwise (ZeRO-3, or the ranks of one node), all ranks read the files of rank 0. Each rank then simulates the first
+    rank of another replica, or of another job that starts from this checkpoint.
     """
     replicas = _replicas(layout)
     if layout.processes == 1:
@@ -71,11 +71,11 @@ def storm(layout: Layout) -> Reading:
 
 
 def restart_reads(shards: Layout, copies: int) -> RestartReads:
-    """Return how many bytes a restart of the cluster reads at full size, for the first and for each further copy.
+    """Return the bytes that a restart of the cluster reads at full size, for the first and each further copy.
 
-    ``copies`` is the number of complete copies that the pattern storm read. With ZeRO-1, each further copy reads the
-    model files again; its part of the optimizer is already counted in the first copy. With ZeRO-3, or if the full
-    layout has only one copy, each copy is assumed to read the whole checkpoint, so the bytes are an upper bound.
+    ``copies`` is the number of complete copies that the pattern storm read. With ZeRO-1, each further copy reads only
+    model files, because its part of the optimizer is counted in the first copy. With ZeRO-3, or if the full layout has
+    one copy, each copy is assumed to read the whole checkpoint. These bytes are an upper bound.
     """
     model = shards.model
     first = shards.cluster_bytes
@@ -113,9 +113,9 @@ def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
 def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
     """Return the reads of the pattern shifted, in which each rank reads the files of another rank.
 
-    All ranks use the same distance between the numbers of reader and writer. It is chosen so that most ranks read files
-    of another host, which their own host cannot have in memory. On one host each rank reads the next rank's files;
-    whether these are cached is measured, not assumed.
+    The distance between the numbers of reader and writer is the same for all ranks. It is chosen so that most ranks
+    read files of another host, which their own host cannot have in memory. On a single host, each rank reads the next
+    rank's files; whether these are cached is measured.
     """
     count = layout.processes
     if count == 1:
@@ -131,7 +131,7 @@ def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
 def joined(layout: Layout) -> Reading:
     """Return the reads of the pattern joined, in which half of the ranks read the whole checkpoint.
 
-    Each of them reads the files of two ranks, one after the other. The remaining ranks wait.
+    Each reader reads the files of two ranks, one after the other. The remaining ranks wait.
     """
     count = layout.processes
     readers = math.ceil(count / 2)
@@ -148,8 +148,8 @@ def joined(layout: Layout) -> Reading:
 def split(layout: Layout) -> Reading:
     """Return the reads of the pattern split, which simulates twice as many ranks as wrote the checkpoint.
 
-    Two readers share the files of each rank: each reads half of every file. Twice as many ranks would do this
-    concurrently. The existing ranks do it in turns, so their time is an upper bound.
+    Two readers share the files of each rank: each reads half of every file. Twice as many ranks would read
+    concurrently. The existing ranks take turns, so their time is an upper bound.
     """
     count = layout.processes
     if count == 1:
@@ -181,10 +181,11 @@ _PAGE_BYTES = 4096
 class Weights:
     """The weights of a model in files of ``file_pages`` pages (4 KiB).
 
-    ``full_bytes`` is the size of all weights of the model at scale 1.0; a subset has only its share in the files.
+    ``full_bytes`` is the size of all weights of the model at scale 1.0. A subset of ranks has only its share in the
+    files.
 
     The files are assigned to ``processes`` ranks in rotation, and each rank writes its files. The first ``replicas`` x
-    ``readers`` ranks read: each replica reads all files, each of its readers a part of every file.
+    ``readers`` ranks read. Each replica reads all files, and each of its readers reads a part of every file.
     """
 
     processes: int
@@ -229,7 +230,7 @@ class Weights:
 
 
 def weights_of(layout: Layout, readers: int) -> Weights:
-    """Return the weights of a layout's model at its scale; for a subset of ranks, only their share of the weights."""
+    """Return the weights of a layout's model at its scale. A subset of ranks has only its share of the weights."""
     full = BYTES_A_PARAMETER * layout.model.parameters
     share = layout.processes / layout.cluster_processes
     count = max(1, math.ceil(full * share / MAXIMUM_FILE_BYTES))

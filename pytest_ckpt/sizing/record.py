@@ -1,4 +1,4 @@
-"""Maximum sizes of a run's files, checked before the run, because a larger file could not be read again. Pure.
+"""The maximum size of a run's report, checked before the run. A larger report could not be read again. Pure.
 
 The bounds match the bounds in `support.strict_json`, so the longest permitted run can be judged and verified. A value
 is a number, a text, a list or an object in JSON.

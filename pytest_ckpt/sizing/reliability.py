@@ -1,7 +1,7 @@
 """Failure rates of clusters, and the resulting save intervals.
 
-Accelerators fail independently and at a constant rate (Poisson), so a cluster's rate is linear in its size. Limits use
-this linear form; the equivalent form 1 - R^N is also printed.
+Accelerators fail independently and at a constant rate (Poisson). So a cluster's rate is proportional to its size.
+Limits use this linear form. The equivalent form 1 - R^N is also printed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _OBSERVED = re.compile(r"(\d{1,15})/(\d[^/@]*[a-z])@(\d{1,15})", re.ASCII)
 class FailureModel:
     """A model of failures at a constant rate.
 
-    ``failures_per_accelerator_day`` is the rate of one accelerator, per day (r1 in the formulas); N is the number of
-    accelerators. ``spec`` is the text of the option, ``because`` a sentence on the source of the rate.
+    ``failures_per_accelerator_day`` is the rate of one accelerator per day: r1 in the formulas. N is the number of
+    accelerators. ``spec`` is the text of the option. ``because`` is a sentence on the source of the rate.
     """
 
     failures_per_accelerator_day: float
@@ -55,7 +55,7 @@ class FailureModel:
     def failures_per_day_in_slots(self, accelerators: int, slot_seconds: float) -> float:
         """Return the number of slots per day with at least one failure: (86,400 / t) (1 - R^N).
 
-        It is below `failures_per_day`, because several failures in one slot count once; the two are equal only if
+        Several failures in one slot count once, so the result is below `failures_per_day`. The two are nearly equal if
         failures are rare.
         """
         return self.slot_failure_probability(accelerators, slot_seconds) * SECONDS_PER_DAY / slot_seconds
@@ -64,9 +64,9 @@ class FailureModel:
 def parse_failure_model(text: str) -> FailureModel:
     """Return the failure model that a text describes.
 
-    ``llama3`` (419 unexpected interruptions in 54 days of Llama 3 405B, on 16,000 accelerators), ``mttf:50000h``,
-    ``node-days:6.5`` or ``observed:419/54d@16000``. Raises ValueError with the valid forms; the caller adds the name of
-    the option.
+    Valid forms: ``llama3``, ``mttf:50000h``, ``node-days:6.5``, ``observed:419/54d@16000``. ``llama3`` is 419
+    unexpected interruptions of Llama 3 405B in 54 days on 16,000 accelerators. Raises ValueError with the valid forms;
+    the caller adds the name of the option.
     """
     spec = text.strip()
     kind, colon, value = spec.partition(":")
@@ -132,7 +132,7 @@ def daly_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
 
 
 def save_overhead(save_seconds: float, interval_seconds: float) -> float:
-    """Return the share of time spent on saves if each save stops training: the time of a save / interval."""
+    """Return the share of time spent on blocking saves: the time of a save / interval."""
     return save_seconds / interval_seconds
 
 
@@ -145,12 +145,13 @@ def effective_training_time_ratio(
     restart_seconds: float = 0.0,
     at_risk_seconds: float = 0.0,
 ) -> float:
-    """Return the share of time spent on training: 1 - T_save / interval - (interval / 2 + T_risk + T_load + T_restart)
-    / M.
+    """Return the share of time spent on training, at least 0; at 0 the cluster makes no progress.
+
+    1 - T_save / interval - (interval / 2 + T_risk + T_load + T_restart) / M
 
     M is the mean time to failure. Each failure costs, on average, half an interval of work, one load and one restart.
     If training continues before a save is committed, a failure also costs the work during the save
-    (``at_risk_seconds``). The result is at least 0; at 0 the cluster makes no progress.
+    (``at_risk_seconds``).
     """
     lost_per_failure = interval_seconds / 2 + at_risk_seconds + load_seconds + restart_seconds
     return max(0.0, 1 - save_overhead(save_seconds, interval_seconds) - lost_per_failure / mttf_seconds)

@@ -1,7 +1,7 @@
-"""The tensors of a checkpoint that twice or half as many ranks load, and the saved bytes that each of them reads. Pure.
+"""The parts of a checkpoint that twice or half as many ranks load. Pure.
 
-A complete tensor has one row for each rank that saved a part of it (`pytest_ckpt.ranks.engines.dcp`). Twice as many
-ranks get half of a row each, half as many ranks get two rows each.
+A complete tensor has one row for each rank that saved a part of it (`pytest_ckpt.ranks.engines.dcp`). With twice as
+many ranks, each rank gets half of a row. With half as many ranks, each rank gets two rows.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SIZES = ("doubled", "halved")
 
 
 def ranks_of(size: str, processes: int) -> int:
-    """Return the number of ranks that load a checkpoint of ``processes`` ranks: twice or half as many, by ``size``.
+    """Return the number of ranks that load a checkpoint of ``processes`` ranks.
 
-    0 if one rank should be halved.
+    It is twice or half of ``processes``, by ``size``; 0 if one rank should be halved.
     """
     return 2 * processes if size == "doubled" else processes // 2
 
 
 class SavedPart(NamedTuple):
-    """Consecutive bytes of a saved row: the rank that saved it, the tensor's number on this rank, and the range."""
+    """A range of bytes of a saved row, with the rank that saved the row, and the tensor's number on this rank."""
 
     rank: int
     number: int
@@ -40,11 +40,12 @@ class SavedPart(NamedTuple):
 
 
 class ResizedTensor(NamedTuple):
-    """A complete tensor. ``rows`` are pairs: a rank that saved a row, and the tensor's number on that rank.
+    """A complete tensor, and its division among the ranks that load it.
 
-    A row has ``columns`` elements. ``grid`` arranges the ranks that load the tensor in rows and columns. The tensor's
-    rows are divided among the rows of the grid, and its columns among the ranks of a grid row. Both are divided as by
-    ``torch.chunk``: parts of the same size, rounded up, and the last part gets the rest.
+    ``rows`` are pairs: a rank that saved a row, and the tensor's number on that rank. A row has ``columns`` elements.
+    ``grid`` arranges the loading ranks in rows and columns. The rows of the grid divide the tensor's rows. The ranks of
+    a grid row divide its columns. Both divisions are as by ``torch.chunk``: parts of the same size, rounded up, and the
+    last part gets the rest.
     """
 
     name: str
@@ -59,7 +60,7 @@ class ResizedTensor(NamedTuple):
         return (len(rows), len(columns)) if rows and columns else (0, 0)
 
     def parts_of(self, rank: int) -> Iterator[SavedPart]:
-        """Yield the saved parts that form a rank's part, row by row."""
+        """Yield the saved parts that a rank loads, row by row."""
         rows, columns = self._spans(rank)
         size = ITEM_BYTES[self.dtype]
         for row in rows if columns else ():
@@ -74,7 +75,7 @@ class ResizedTensor(NamedTuple):
 
 
 def resharded(shards: Layout, processes: int) -> tuple[ResizedTensor, ...]:
-    """Return the complete tensors of a layout with their division among ``processes`` ranks, which load them.
+    """Return the complete tensors of a layout, divided among the ``processes`` ranks that load them.
 
     The order of the tensors is the same on all ranks.
     """
@@ -100,10 +101,10 @@ def resharded(shards: Layout, processes: int) -> tuple[ResizedTensor, ...]:
 def why_no_ranks(
     size: str, shards: Layout, memory: MemoryRule, *, slots: int | None, available_bytes: int | None
 ) -> str:
-    """Return why twice or half as many ranks (by ``size``) cannot be started; empty if they can.
+    """Return the reason why twice or half as many ranks (by ``size``) cannot be started; empty if they can.
 
-    ``slots`` is the largest number of ranks that the launcher starts; None: it may start more ranks than there are
-    slots. ``available_bytes`` is the memory for all of these ranks; None if other hosts take part.
+    ``slots`` is the largest number of ranks that the launcher starts; None: no maximum. ``available_bytes`` is the
+    memory for all of these ranks; None if other hosts take part.
     """
     saved_by, count = shards.processes, ranks_of(size, shards.processes)
     if not count:

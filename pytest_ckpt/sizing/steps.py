@@ -44,7 +44,7 @@ class Steps:
 
     ``bytes_each`` are the bytes of each step. ``limit_seconds`` is the total time if each step just meets its limit.
     ``turn_seconds`` is the fixed duration of a step; None if the storage determines it. ``parts`` is the maximum number
-    of saves in a step: endurance is one step of several saves, unless a duration is given.
+    of saves in a step. For example, endurance without a duration is one step of several saves.
     """
 
     subject: Subject
@@ -100,10 +100,10 @@ def scenarios(
     engine: EngineSpec,
     strategy: StrategySpec,
 ) -> tuple[str, ...]:
-    """Return a sentence on each measurement of a subject in addition to its saves and loads.
+    """Return a sentence on each measurement of a subject in addition to its own saves and loads.
 
-    ``pace`` is the pace of saves during other work; None: no such saves. ``names`` are the empty files of the suite
-    metadata; None: they are not measured.
+    ``pace`` is the pace of saves during other work. ``names`` are the empty files of the suite metadata. If one of the
+    two is None, it is not measured.
     """
     listed = []
     if pace and not engine.is_collective:
@@ -154,7 +154,7 @@ def scenarios(
 
 
 def _paced(pace: PacedSaves, settings: Settings) -> str:
-    """Return a sentence on the measurements of paced saves during other work, or on why they are not run."""
+    """Return a sentence on the paced saves during other work, or on the reason why they are not run."""
     if pace.not_run:
         return f"no saves during other work (NEIGHBOUR, MIXED): {pace.not_run}"
     return (

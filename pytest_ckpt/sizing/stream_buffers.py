@@ -31,5 +31,5 @@ def beyond_usual_bytes(request_bytes: int, depth: int) -> int:
 
 
 def depths_within_memory(request_bytes: int) -> tuple[int, ...]:
-    """Return the depths that a ramp may try: their buffers need at most `MAXIMUM_BUFFERS_BYTES`."""
+    """Return the depths (requests in flight) whose buffers need at most `MAXIMUM_BUFFERS_BYTES`."""
     return tuple(d for d in DEPTHS if buffer_count(request_bytes, d) * request_bytes <= MAXIMUM_BUFFERS_BYTES)

@@ -1,5 +1,4 @@
-"""Makes a process end when its parent ends: if the controller is killed, no process may continue to write to the
-target.
+"""Makes a process end when its parent ends. If the controller is killed, no process may write to the target.
 
 As a program, ``python -I -S die_with_parent.py PARENT COMMAND …`` binds itself to its parent and executes the command.
 """

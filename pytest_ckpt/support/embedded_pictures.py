@@ -1,5 +1,6 @@
-"""Checks of users' pictures before they are embedded: only formats without scripts and references are
-accepted. Pure.
+"""Checks of users' pictures before they are embedded. Pure.
+
+Only formats without scripts and references are accepted.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 
 
 class UsageError(Exception):
-    """A problem of the command, the machine or the target that must be fixed before the first write (exit 4).
+    """A problem of the command, the machine or the target, reported before the first write (exit code 4).
 
-    ``what`` is the problem; ``remedy`` is the expected value and what the user can do.
+    ``what`` is the problem. ``remedy`` states the expected value and what the user can do.
     """
 
     def __init__(self, what: str, remedy: str = "") -> None:
@@ -20,22 +20,22 @@ class UsageError(Exception):
 
 
 class ReplacedError(Exception):
-    """The files or directories of a run on its target were replaced by others, which must not be measured instead."""
+    """The files or directories of a run on its target were replaced, so they must not be measured."""
 
 
 class KilledError(Exception):
-    """A process that works for a rank was killed; this failure does not count against the storage."""
+    """A process that works for a rank was killed. This failure does not count against the storage."""
 
 
 class Problems:
-    """The problems that must be fixed before a run, collected so that one start reports all of them."""
+    """The problems that must be fixed before a run, collected so that they are reported together."""
 
     def __init__(self) -> None:
         self.found: list[UsageError] = []
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Run a block; if it raises a UsageError, record the error and continue after the block."""
+        """Run a block. If the block raises a UsageError, record the error and continue after the block."""
         try:
             yield
         except UsageError as error:
@@ -56,8 +56,7 @@ class Problems:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the known word that is nearest to ``word``, or an empty string.
 
-    A word that is a part of exactly one known word refers to that word, even if it is short: ``70b`` means
-    ``llama3-70b``.
+    If ``word`` is a part of exactly one known word, that known word is used: ``llama3-70b`` for ``70b``.
     """
     import difflib  # noqa: PLC0415 - only when something is wrong
 

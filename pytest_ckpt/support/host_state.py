@@ -1,9 +1,9 @@
-"""Facts that the kernel states about this host: memory with the limits of control groups (Slurm, systemd), and client
-state.
+"""Facts that the kernel states about this host: available memory, and client state.
 
-Client state consists of links, tuned values, the mount of a directory, readahead, the client's version and NUMA nodes.
-Every fact is a named text. An unreadable fact is omitted, because a gate must not use a guess. ``root``, ``links`` and
-``routes`` are the roots of the kernel's trees; tests replace them.
+Memory respects the limits of control groups (Slurm, systemd). Client state consists of network links, tuned values, the
+mount of a directory, readahead, the client's version and NUMA nodes. Every fact is a named text. An unreadable fact is
+omitted, because a gate must not use a guess. ``root``, ``links`` and ``routes`` are the kernel's trees; tests replace
+them.
 """
 
 from __future__ import annotations
@@ -35,28 +35,26 @@ def memory_of_host() -> dict[str, int]:
 
 
 def shared_memory_free_bytes(place: Path = SHARED_MEMORY) -> int:
-    """Return the free space of this host's shared memory in bytes. The default of containers is 64 MiB."""
+    """Return the free bytes of this host's shared memory. In containers, it has 64 MiB by default."""
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize
 
 
 def memory_available_bytes() -> int:
-    """Return the available memory of this host in bytes, or less if a control group of this process allows less."""
+    """Return the available memory of this host in bytes, or less if a control group allows less."""
     there, allowed = memory_of_host().get("MemAvailable", 0), memory_left_bytes()
     return there if allowed is None else min(there, allowed)
 
 
 def memory_limit_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROUP) -> int | None:
-    """Return the smallest memory limit of this process's control groups (version 2 or 1) in bytes; None if there is
-    none.
-    """
+    """Return the smallest memory limit of this process's control groups in bytes; None without a limit."""
     return min((limit for limit, _ in _limits(root, of)), default=None)
 
 
 def memory_left_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROUP) -> int | None:
-    """Return the smallest remaining memory of this process's control groups, in bytes; None if there is no limit.
+    """Return the smallest remaining memory of this process's control groups in bytes; None without a limit.
 
-    Page cache without recent use does not count as used, because the kernel frees it first.
+    Page cache without recent use counts as free, because the kernel frees it first.
     """
     return min((max(0, limit - used) for limit, used in _limits(root, of)), default=None)
 
@@ -143,7 +141,7 @@ def host_state(root: Path = _SYS, links: Path = _LINKS) -> dict[str, str]:
 
 
 def link_state(name: str, links: Path = _LINKS) -> dict[str, str]:
-    """Return the MTU of a link, and its rate in Mb/s; many virtual links have no rate and report -1."""
+    """Return the MTU of a network link, and its rate in Mb/s. Many virtual links report no rate."""
     found = {"nic": name}
     if mtu := _read(links / name / "mtu"):
         found["mtu"] = mtu
@@ -156,7 +154,7 @@ def link_state(name: str, links: Path = _LINKS) -> dict[str, str]:
 def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _ROUTES) -> dict[str, str]:
     """Return the file system of a mount, its options by name, and the network link to its server.
 
-    An option without a value has the value ``yes``. ``kind`` and ``options`` are as in the kernel's table of mounts.
+    ``kind`` and ``options`` are as in the kernel's table of mounts. An option without a value has the value ``yes``.
     """
     found = {"file_system": kind}
     for option in filter(None, options.split(",")):
@@ -172,10 +170,9 @@ def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _R
 
 
 def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str]:
-    """Return the kernel's readahead on a device, given as ``major:minor``, in KiB.
+    """Return the kernel's readahead on a device in KiB. ``device`` is given as ``major:minor``.
 
-    Lustre has a separate value for each mount. If there are several mounts, the value of this one is unknown and left
-    out.
+    Lustre has a separate value for each mount. If there are several Lustre mounts, the value is unknown and omitted.
     """
     if kind == _LUSTRE:
         own = {*root.glob("sys/fs/lustre/llite/*/max_read_ahead_mb")}
@@ -194,7 +191,7 @@ def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str
 def version_state(kind: str, root: Path = _ROOT) -> dict[str, str]:
     """Return the kernel module of a file system's client, and the version of the module.
 
-    A module that is part of the kernel has the version of the kernel. ``kind`` is the type of the file system.
+    ``kind`` is the type of the file system. A module that is part of the kernel has the version of the kernel.
     """
     name = "" if kind.startswith("fuse.") else _MODULES.get(kind, kind)
     if not name:
@@ -212,10 +209,10 @@ def version_state(kind: str, root: Path = _ROOT) -> dict[str, str]:
 
 
 def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str, str]:
-    """Return facts about NUMA nodes: their number, the nodes of ``cores`` and of the link ``nic``, and whether cores
-    are near it.
+    """Return the number of NUMA nodes, the nodes of ``cores``, and the node of the network link ``nic``.
 
-    ``cores_near_nic`` is ``all``, ``some`` or ``none``. ``nic`` is empty if the link to the storage is unknown.
+    ``cores_near_nic`` states whether the cores are on the node of the link: ``all``, ``some`` or ``none``. ``nic`` is
+    empty if the link to the storage is unknown.
     """
     nodes = numa_nodes(root)
     if not nodes:
@@ -248,7 +245,7 @@ def cores_of_this_process() -> set[int]:
 
 
 def _link_to(address: str, routes: Path) -> str:
-    """Return the link that reaches an IPv4 address, by the longest matching route; empty if unknown."""
+    """Return the network link to an IPv4 address, by the longest matching route; empty if unknown."""
     try:
         wanted = struct.unpack("<I", socket.inet_aton(address))[0] if address else None
     except OSError:
@@ -281,10 +278,10 @@ def _read(path: Path) -> str:
 
 
 def run_queue_waits(tasks: Path = Path("/proc/self/task")) -> dict[str, int] | None:
-    """Return how long each thread of this process has been ready to run without a CPU, in nanoseconds by thread id.
+    """Return how long each thread of this process was ready to run without a CPU.
 
-    This is the second value of ``schedstat`` (kernel documentation, sched-stats). Return None if the value is not
-    available for any thread.
+    The waits are nanoseconds by thread id, from the second value of ``schedstat`` (kernel documentation, sched-stats).
+    None if no thread has this value.
     """
     found = {}
     try:
@@ -305,7 +302,7 @@ class ProcessorWait:
     """Measures how long threads of this process wait for a CPU between ``begin`` and ``end``.
 
     Time in a storage call, and time in which the process was stopped, are not counted. Threads wait concurrently, so
-    their waits are not added: the longest wait of one thread counts. Threads that have ended are missed.
+    only the longest wait of one thread counts. Threads that end before ``end`` are missed.
     """
 
     def __init__(self) -> None:
@@ -327,7 +324,7 @@ class ProcessorWait:
             self._waits[thread] = self._waits.get(thread, 0) + waited - self._before.get(thread, 0)
 
     def seconds(self, *, beyond: float) -> float | None:
-        """Return the longest wait of one thread in seconds, over all periods; None if the kernel does not count waits.
+        """Return the longest wait of one thread in seconds, over all periods; None if waits are unknown.
 
         ``beyond`` are the seconds within the periods in which the timed work did not run. They are subtracted, because
         all of them may have been waits.

@@ -1,7 +1,6 @@
-"""Finds functions for I/O and clocks that another library than the C library provides in this process, and hooks that
-run before a program.
+"""Finds replaced functions for I/O and clocks in this process, and hooks that run before a program.
 
-The dynamic linker uses the first library that exports a name, and libraries in LD_PRELOAD precede the C library. So the
+The dynamic linker uses the first library that exports a name. Libraries in LD_PRELOAD precede the C library. So the
 libraries before the C library are searched for the names of these functions.
 """
 
@@ -74,12 +73,12 @@ class _Loaded(ctypes.Structure):
 
 
 def is_profiler(by: str) -> bool:
-    """Whether a library is a known I/O profiler, by the name of its file."""
+    """Return whether a library is a known I/O profiler, by the name of its file."""
     return bool(_PROFILERS.fullmatch(Path(by).name))
 
 
 def interposed_calls() -> dict[str, tuple[str, ...]]:
-    """Return the functions for I/O and clocks that neither the C library nor Python provides, by their library."""
+    """Return I/O and clock functions that neither the C library nor Python provides, by their library."""
     found: dict[str, list[str]] = {}
     for name, by in (*_of_the_linker(), *_of_python()):
         found.setdefault(by, []).append(name)
@@ -130,7 +129,7 @@ def _c_library() -> str:
 
 
 def _given_c_library(environment: Mapping[str, str]) -> list[str]:
-    """Return a phrase on this process's C library if it comes from LD_LIBRARY_PATH, otherwise no phrase."""
+    """Return a phrase on this process's C library if it comes from LD_LIBRARY_PATH; otherwise no phrase."""
     home = Path(_c_library())
     given = [os.path.realpath(path) for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
     return [f"C library of LD_LIBRARY_PATH: {home}"] if str(home.parent) in given else []

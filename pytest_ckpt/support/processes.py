@@ -1,7 +1,7 @@
 """Ends the processes of a run, and describes processes that do not end.
 
-A rank that continues after its run could still write to the target. A process that cannot be ended is blocked in the
-kernel, which reports the call.
+A rank that outlives its run could still write to the target. A process that cannot be ended is blocked in the kernel;
+the kernel reports the blocking call.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def undisturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handled_so(handler: Any) -> Iterator[None]:
-    """Install a handler for Ctrl-C and SIGTERM during a block; only the main thread receives these signals."""
+    """Handle Ctrl-C and SIGTERM during a block. Only the main thread receives and handles these signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -101,9 +101,9 @@ def describe_exit(exit_code: int) -> str:
 
 
 def marked_processes(run_id: str, launch: str = "") -> list[int]:
-    """Return the processes of this host, except this one, that have the mark of a run in their environment.
+    """Return the processes of this host that have the mark of a run in their environment.
 
-    With ``launch``, only processes of this launch are returned.
+    This process is excluded. With ``launch``, only processes of this launch are returned.
     """
     wanted = {f"{MARK}={run_id}".encode(), *([f"{LAUNCH}={launch}".encode()] if launch else [])}
     found = []
@@ -118,8 +118,8 @@ def marked_processes(run_id: str, launch: str = "") -> list[int]:
 def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "") -> list[int]:
     """Kill every process of a run, and return the processes that still exist after ``seconds``.
 
-    With ``launch``, only processes of this launch are killed. A remaining process is blocked in the kernel, in a call
-    that the target does not answer.
+    With ``launch``, only processes of this launch are killed. A remaining process is blocked in a kernel call that
+    waits for the target.
     """
     return _until_gone(lambda: marked_processes(run_id, launch), signal.SIGKILL, seconds)
 
@@ -145,15 +145,15 @@ def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
 
 
 def blocked_sentence(stuck: list[int]) -> str:
-    """Return a sentence that lists processes which were killed and still exist, because the kernel blocks them."""
+    """Return a sentence that lists killed processes which still exist, because the kernel blocks them."""
     numbers = ", ".join(map(str, stuck))
     return f"processes {numbers} cannot be ended: they are blocked in the kernel until the target answers"
 
 
 def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
-    """End a launcher by SIGTERM, and by SIGKILL if it continues. Then kill the remaining processes of the run.
+    """End a launcher and all processes of its run. Return the processes that could not be ended.
 
-    Return the processes that could not be ended.
+    The launcher receives SIGTERM, and SIGKILL if it continues. The other processes receive SIGKILL.
     """
 
     def launcher() -> list[int]:
@@ -170,14 +170,15 @@ def boot_id() -> str:
 
 
 def blocked_in(pid: int) -> str:
-    """Return the kernel's view of a blocked process: state, waiting function, system call, and the stack if it is
-    readable.
+    """Return the kernel's view of a blocked process: state, waiting function, system call, and stack.
+
+    Unreadable values are omitted.
     """
     return _kernel_state(Path("/proc") / str(pid))
 
 
 def tasks_blocked_in(pids: Iterable[int]) -> str:
-    """Return the kernel's view of every task of these processes, one paragraph each."""
+    """Return the kernel's view of every task (thread) of these processes, one paragraph each."""
     listed = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -190,8 +191,9 @@ def tasks_blocked_in(pids: Iterable[int]) -> str:
 
 
 def stopped_among(pids: Iterable[int]) -> int | None:
-    """Return a process whose tasks are all stopped, by a signal, a debugger or a frozen cgroup; None if there
-    is none.
+    """Return a process whose tasks are all stopped; None if there is none.
+
+    A signal, a debugger or a frozen cgroup can stop a task.
     """
     return next((pid for pid in pids if _is_stopped(Path("/proc") / str(pid))), None)
 
@@ -215,9 +217,7 @@ def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds:
 
 
 def _fields(task: Path) -> list[str]:
-    """Return the fields of ``stat`` of a task or process that follow its name; the first is the state. Raises
-    OSError.
-    """
+    """Return the fields after the name in ``stat`` of a task or process, its state first. Raises OSError."""
     return (task / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -233,7 +233,6 @@ def _is_task_stopped(task: Path) -> bool:
 
 
 def _is_frozen(task: Path) -> bool:
-    """Whether a cgroup of a task is frozen (version 1 or 2)."""
     for line in (task / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         with contextlib.suppress(OSError):

@@ -1,9 +1,11 @@
 """Masks secrets in the files of a run. All rules for recognising secrets are here.
 
-A secret is the user part of a URL, or the value of an environment variable, option or query field whose name suggests a
-secret. The value is masked in all files of the run, also in messages of a launcher or a library. Numbers, field names
-and words of this package are never changed, because unreadable evidence is lost. So a short value, or a value that is
-such a word, is masked only at places where a secret is given, such as after ``--password``.
+A secret is the user part of a URL, or the value of a named field whose name suggests a secret. Named fields are
+environment variables, options and query fields. A secret is masked in all files of the run, including messages of a
+launcher or a library.
+
+Numbers, field names and words of this package are never changed, because that would destroy evidence. So short values,
+and values that are one of these words, are masked only where a secret is expected, such as after ``--password``.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class Redactor:
         """Return a redactor for the secrets of an environment, and for secrets in ``texts``, such as commands.
 
         ``file_vocabulary`` are the words of the run's own files. A secret that is a part of one of these words is
-        masked only where it was given, for example after ``--password``. Masking it everywhere would destroy the files.
+        masked only where it was given, for example after ``--password``. If it were masked everywhere, the files would
+        be unreadable.
         """
         found = {value for name, value in environment.items() if name not in _NOT_SECRET and is_telling(name)}
         found |= {secret for text in texts for secret in _given(text)}
@@ -82,7 +85,7 @@ class Redactor:
     def plain(self, value: Any) -> Any:
         """Return a value of plain JSON types with all secrets masked.
 
-        An item of a list that follows an option such as ``--password`` is masked too.
+        In a list, the item after an option such as ``--password`` is masked.
         """
         if isinstance(value, str):
             return self.text(value)
@@ -106,12 +109,12 @@ def _known(redactor: Redactor, text: str) -> str:
 
 
 def is_telling(name: str) -> bool:
-    """Whether the name of a variable, option or field suggests that its value is a secret."""
+    """Return whether the name of a variable, option or field suggests that its value is a secret."""
     return bool(_TELLING.search(name)) or bool(_TELLING_PARTS & set(re.split(r"[\W_]+", name.lower())))
 
 
 def _given(text: str) -> Iterator[str]:
-    """Yield the secrets in a command, URL or option, also in a quoted command within a command."""
+    """Yield the secrets in a command, URL or option, including a quoted command within a command."""
     for pattern in _PATTERNS:
         for match in pattern.finditer(text):
             if _is_secret(match):
@@ -135,7 +138,7 @@ def _given(text: str) -> Iterator[str]:
 
 
 def _awaits(last: Any, item: Any) -> bool:
-    """Whether an argument is the secret value of the preceding option."""
+    """Return whether an argument is the secret value of the preceding option."""
     if not isinstance(last, str) or not isinstance(item, str) or not last.startswith("-") or "=" in last:
         return False
     return is_telling(last.lstrip("-")) and not item.startswith("-") and " " not in last

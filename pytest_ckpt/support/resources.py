@@ -1,6 +1,4 @@
-"""Finds the package's suites and templates in a checkout or an installed package, and the import path for its
-processes.
-"""
+"""Locates suites and templates in a checkout or an installed package; provides the import path of processes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A strict JSON parser: all readers of the same bytes see the same document, with finite numbers only.
 
-Python's own parser accepts NaN and Infinity, converts 1e999 to infinity, keeps the last of duplicate keys, and accepts
-lists that are nested too deeply for recursive code. In a file from which verdicts are derived, each of these is an
-error.
+Python's own parser accepts NaN and Infinity, and converts 1e999 to infinity. It keeps the last of duplicate keys. It
+accepts lists that are nested too deeply for recursive code. In a file from which verdicts are derived, each of these is
+an error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def read(path: Path) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the non-empty lines of a file. Raises OSError as `read` does, and ValueError for too many lines."""
+    """Yield the non-empty lines of a file.
+
+    Raises OSError as `read` does, and ValueError for too many lines or a too long line.
+    """
     _check(path, _MAXIMUM_BYTES_OF_LINES)
     count = 0
     with path.open("rb") as file:
@@ -86,7 +89,7 @@ def parse(data: bytes) -> Any:
 def too_many_values(data: bytes) -> str:
     """Return a sentence if a JSON text has more values than any document of a run; otherwise an empty text.
 
-    This is checked before the text is parsed, because a value needs far more memory than its text.
+    Call this before parsing, because a parsed value needs far more memory than its text.
     """
     is_crowded = data.count(b",") + data.count(b"[") + data.count(b"{") > MAXIMUM_VALUES
     return f"it has more than {MAXIMUM_VALUES:,} values" if is_crowded else ""

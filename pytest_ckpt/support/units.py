@@ -110,8 +110,8 @@ def format_times(seconds: Iterable[float]) -> str:
 def format_binary_bytes(count: float, *, digits: int = 3) -> str:
     """Return a number of bytes in binary units: ``512 KiB``, ``4 MiB``, ``5,292 GiB``.
 
-    Only for sizes of requests and parts, which are powers of two, and for figures that are published in GiB. Other
-    amounts are shown in decimal units, as rates are (`format_bytes`).
+    Use it only for sizes of requests and parts, which are powers of two, and for values that are published in GiB. All
+    other amounts are shown in decimal units (`format_bytes`).
     """
     return _in_steps(count, _BINARY_STEPS, digits)
 
@@ -132,7 +132,7 @@ def format_percent(fraction: float, *, digits: int = 3) -> str:
 
 
 def format_share(fraction: float) -> str:
-    """Return a share that a user set, with all its digits: ``99.95 %`` is not shown as ``100 %``."""
+    """Return a share that a user set as a percentage with all its digits: ``99.95 %``."""
     return format_percent(fraction, digits=_DIGITS_OF_SHARES)
 
 

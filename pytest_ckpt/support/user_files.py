@@ -1,4 +1,4 @@
-"""Files and directories that a user names: checked, read completely and parsed, or refused with one sentence."""
+"""Validates, reads and parses files and directories that a user names. An error is one sentence."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ _FORBIDDEN = frozenset((errno.EACCES, errno.EPERM))
 
 
 def user_path(text: str | Path, option: str) -> Path:
-    """Return an absolute path with ``~`` expanded. Raises UsageError if the user after ``~`` is unknown on
-    this host.
-    """
+    """Return an absolute path with ``~`` expanded. Raises UsageError if the user after ``~`` is unknown."""
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError:
@@ -35,7 +33,7 @@ def user_path(text: str | Path, option: str) -> Path:
 
 
 def resolved_user_path(text: str | Path, option: str) -> Path:
-    """Return a path with all symbolic links resolved. Raises UsageError if this is impossible: a loop, a dead mount."""
+    """Return a path with all symbolic links resolved. Raises UsageError for a loop or a dead mount."""
     path = user_path(text, option)
     try:
         return path.resolve()
@@ -63,9 +61,9 @@ def refuse_inside(option: str, given: str | Path, others: Mapping[str, str | Pat
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a path exists. Raises OSError if that cannot be determined, as on a dead mount.
+    """Return whether a path exists. Raises OSError if this is unknown, as on a dead mount.
 
-    ``Path.exists`` raises some errors and treats others as a missing path; the versions of Python differ in this.
+    ``Path.exists`` treats some of these errors as a missing path, depending on the version of Python.
     """
     try:
         path.stat()
@@ -75,7 +73,7 @@ def is_there(path: Path) -> bool:
 
 
 def read_user_text(path: Path) -> str:
-    """Return the text of a file; raises as `read_user_bytes` does, and ValueError if the file is not UTF-8."""
+    """Return the text of a file. Raises OSError as `read_user_bytes` does, and ValueError without UTF-8."""
     try:
         return read_user_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -85,7 +83,7 @@ def read_user_text(path: Path) -> str:
 def read_user_bytes(path: Path) -> bytes:
     """Return the content of a regular file of at most 1 MiB.
 
-    Raises OSError if the file cannot be opened, is larger, or is not a regular file: a device or a pipe has no end.
+    Raises OSError if the file cannot be opened, is larger, or is not regular. A device or a pipe has no end.
     """
     # A pipe without a writer would block its reader; the flag does not affect regular files.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -125,7 +123,7 @@ _TOO_DEEP = "its lists or tables lie too deep in each other"
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the content of a TOML text. Raises ValueError, also for tables that are nested unusually deeply."""
+    """Return the content of a TOML text. Raises ValueError for invalid text and for very deep nesting."""
     if any(line.count(".") > _MAXIMUM_DOTS for line in _STRING.sub("", text).splitlines()):
         raise ValueError(_TOO_DEEP)
     try:

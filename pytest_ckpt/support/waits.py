@@ -1,8 +1,7 @@
 """Prints the cause of a long wait, so that a user sees that the storage hangs.
 
-A waiting function declares its wait with ``waiting`` and calls ``look`` at least once a second. Only code within
-``telling`` prints, in the process of the user's terminal. In any other process, and in other threads, these calls do
-not print.
+A waiting function declares its wait with ``waiting`` and calls ``look`` at least once a second. Waits are printed only
+within ``telling``, in the process of the user's terminal. In other processes and threads, these calls do nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ message.
 
 
 class Waits:
-    """The nested waits of one thread, and the time of its last output. ``say`` is a function that prints a sentence."""
+    """The nested waits of one thread, and the time of its last output. The function ``say`` prints a sentence."""
 
     def __init__(self, say: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.say = say
@@ -43,7 +42,7 @@ class Waits:
 
     @contextlib.contextmanager
     def waiting(self, what: Waited) -> Iterator[None]:
-        """Declare the cause of a wait during a block, nested in the current wait."""
+        """Declare the cause of a wait during a block. The wait is nested in the current wait."""
         self._waits.append((self._clock(), what))
         try:
             yield
@@ -55,7 +54,7 @@ class Waits:
         self._spoke = self._clock()
 
     def look(self) -> None:
-        """Print the current wait if the last output is old enough."""
+        """Print the current wait if nothing was printed for `TELL_SECONDS`."""
         now = self._clock()
         if not self.say or now - self._spoke < TELL_SECONDS:
             return
@@ -96,7 +95,7 @@ def waiting(what: Waited) -> Iterator[None]:
 
 
 def before_telling(call: Callable[[], None]) -> None:
-    """Register a function that is called before a wait is printed."""
+    """Register a function that is called before each output of this thread's waits."""
     _waits().before = call
 
 
@@ -106,7 +105,7 @@ def spoke() -> None:
 
 
 def look() -> None:
-    """Print the current wait of this thread if the last output is old enough."""
+    """Print the current wait of this thread if nothing was printed for `TELL_SECONDS`."""
     _waits().look()
 
 
@@ -115,7 +114,7 @@ def communicate(
 ) -> tuple[AnyStr, AnyStr]:
     """Send ``given`` to a process and return its output when it has ended, like ``Popen.communicate``.
 
-    While it runs, long waits are printed. Raises subprocess.TimeoutExpired after ``seconds``.
+    While the process runs, long waits are printed. Raises subprocess.TimeoutExpired after ``seconds``.
     """
     until = time.monotonic() + seconds
     while True:
@@ -133,8 +132,7 @@ def completed(
 ) -> subprocess.CompletedProcess[AnyStr]:
     """Wait until a process has ended, and return its result; ``given`` is its standard input.
 
-    If the wait takes longer than ``seconds``, or another exception ends it, the process is killed and the exception is
-    raised: after ``seconds``, subprocess.TimeoutExpired.
+    Raises subprocess.TimeoutExpired after ``seconds``. If any exception ends the wait, the process is killed.
     """
     with process:
         try:

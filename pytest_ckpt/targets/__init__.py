@@ -1,1 +1,1 @@
-"""The storage of checkpoints; one backend per package."""
+"""Storage backends for checkpoints, one package for each backend."""

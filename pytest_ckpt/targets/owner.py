@@ -1,4 +1,4 @@
-"""The owner of a run's area: a record written by its controller, and whether that controller is still running."""
+"""The owner of a run's area: the record that its controller wrote, and whether this controller is still running."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ def owner_of(run_id: str) -> dict[str, Any]:
 
 
 def is_alive(owner: Mapping[str, Any]) -> bool:
-    """Return whether the controller in an owner's record is still running on this host.
+    """Return whether the controller in an owner's record is running on this host.
 
-    Raises KeyError and TypeError for an invalid record.
+    Raises KeyError or TypeError for an invalid record.
     """
     return bool(owner["host"] == socket.gethostname() and process_began(owner["pid"]) == owner["process_began"])
 
 
 def host_elsewhere(owner: Mapping[str, Any]) -> str:
-    """Return the host of the controller in an owner's record if it is another host; empty for this host.
+    """Return the host of the controller in an owner's record; empty if it is this host.
 
-    `is_alive` cannot check a controller on another host. Raises KeyError and TypeError for an invalid record.
+    `is_alive` cannot check a controller on another host. Raises KeyError or TypeError for an invalid record.
     """
     host = str(owner["host"])
     return "" if host == socket.gethostname() else host
 
 
 def process_began(pid: int) -> str | None:
-    """Return the start of a process on this host: seconds since boot, and the boot's id; None without this process.
+    """Return the start of a process as text: seconds since boot and the boot id. None if the process does not exist.
 
-    The time of day is not used, because a change of the clock would shift the start times of all processes.
+    The time of day is not used, because it changes when the clock is set.
     """
     import psutil  # noqa: PLC0415 - the process that only removes does not need it
 

@@ -1,8 +1,8 @@
-"""The interface between a run and its storage: the operations of a target, of the store of an area, and of a
-checkpoint's files.
+"""The interface between a run and its storage: targets, stores, and the files of checkpoints.
 
-Only the controller uses a `Target`. Each process that works in an area opens a `Store` by its `AreaRef`: ranks, checks,
-a second client, the cleaner. Processes exchange the reference, and do not construct paths.
+An area is the directory or prefix of one run on a target. It contains the checkpoints of each subject (a model and how
+it is saved). Only the controller uses a `Target`. Ranks, checks, a second client and the clean-up open an area as a
+`Store`, by its `AreaRef`. Processes exchange this reference; they do not construct paths.
 """
 
 from __future__ import annotations
@@ -30,38 +30,44 @@ Buffer = Any
 class Phases(Protocol):
     """A timer for the phases of an operation.
 
-    The phases of a save are open, write, fsync, close, directory and commit; the phases of a load are open, read and
-    close. The store times its own calls. A caller that uses a `Sink` or a `Source` times its calls as write or read,
-    together with related work such as serialisation.
+    A save has the phases open, write, fsync, close, directory and commit. A load has the phases open, read and close.
+    The store times its own calls. The user of a `Sink` or a `Source` times its calls as write or read, including
+    related work such as serialisation.
     """
 
     def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
-        """During a block, measure the time as part of the phase ``name``, and record ``file`` as the current file."""
+        """During a ``with`` block, measure the time as phase ``name``, and record ``file`` as the current file."""
 
     def moved(self, count: int) -> None:
-        """Report that ``count`` more bytes were transferred, which the watchdog counts as progress."""
+        """Report ``count`` more transferred bytes. The watchdog counts them as progress."""
 
 
 class Target(Protocol):
-    """The storage under test, as used by the controller; one kind per scheme (facts.targets.TARGETS)."""
+    """The storage under test, as the controller uses it. Each scheme has its own class (facts.targets.TARGETS)."""
 
     def describe(self) -> TargetFacts:
-        """Return the facts that are known without access to the target; its capacity is then unknown."""
+        """Return the facts that are known without access to the target. They do not include its capacity."""
 
     def check(self) -> TargetFacts:
-        """Return the facts of the target, without writes. Raises UsageError if checkpoints cannot be stored there."""
+        """Return the facts of the target; nothing is written.
+
+        Raises UsageError if checkpoints cannot be stored there.
+        """
 
     def place(self) -> AreaRef:
-        """Return the target's place. Before a run has an area, ranks use it to test whether they reach the target."""
+        """Return the target itself as an area.
+
+        Ranks use it to test whether they reach the target, before a run has an area.
+        """
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Create the area of a run, with its owner's record. Raises UsageError, and then leaves no area."""
+        """Create the area of a run, with its owner's record. If this fails, remove the area and raise UsageError."""
 
     def leftovers(self) -> Sequence[Leftover]:
         """Return areas of earlier runs whose controller has ended or is on another host."""
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the run's files, in a separate process; return the remains, one sentence each.
+        """Remove the run's files, in a separate process. Return one sentence for each file that remains.
 
         With ``keep_area``, the area itself is kept for another launch.
         """
@@ -70,9 +76,9 @@ class Target(Protocol):
 class Sink(Protocol):
     """A file or object that is being written.
 
-    `write_at` writes data at multiples of ``alignment`` bytes; data are padded to such a multiple, and bytes beyond the
-    file's size are truncated. If ``part_bytes`` is set, data are complete parts at multiples of it, except the last
-    part. ``way`` describes for the report how requests use the client's page cache.
+    `write_at` writes at multiples of ``alignment`` bytes. The caller pads the data to such a multiple; `finish` removes
+    the padding. If ``part_bytes`` is set, `write_at` writes complete parts of this size; only the last part may be
+    smaller.
     """
 
     alignment: int
@@ -80,36 +86,38 @@ class Sink(Protocol):
 
     @property
     def way(self) -> str:
-        """How requests use the client's page cache."""
+        """The I/O mode, as text for the report: direct, or through the client's page cache."""
 
     def write(self, data: Buffer) -> int:
         """Append all of ``data``; return the number of its bytes."""
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write at an offset: each range once, in any order, by any thread. The caller can reuse ``data``
-        afterwards."""
+        """Write ``data`` at an offset, and return when its memory can be reused.
+
+        Each range is written once, in any order, by any thread.
+        """
 
     def finish(self) -> Entry:
-        """Make the file durable, as far as the store can, and close it."""
+        """Make the file durable, as far as the store can, and close it; return its entry."""
 
     def abort(self) -> None:
-        """Close the file without completing it; the written bytes are not used."""
+        """Close the file without completing it. The written bytes are not used."""
 
 
 class CachedSink(Sink, Protocol):
-    """A file whose bytes may wait in the client's page cache."""
+    """A file whose bytes may stay in the client's page cache for some time."""
 
     def start_writeback(self, offset: int, count: int) -> None:
-        """Let the kernel begin to write a range from the page cache to the storage; do not wait for the end."""
+        """Let the kernel start to write a range from the page cache to the storage, without waiting for the end."""
 
 
 class Draft(Protocol):
-    """The files that one rank saves for a checkpoint. They do not count as a checkpoint before the commit."""
+    """The files that one rank saves for a checkpoint. The commit turns the drafts of all ranks into a checkpoint."""
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Begin a file of ``size`` bytes. If the size is None, it is unknown, and only `Sink.write` is used.
+        """Begin a file of ``size`` bytes. None: the size is unknown, and only `Sink.write` is used.
 
-        From this call on, the file counts as one that must become durable. Raises FileExistsError if it exists.
+        From this call on, the proof of durability counts the file. Raises FileExistsError if it exists.
         """
 
     def location(self) -> str:
@@ -122,17 +130,21 @@ class Draft(Protocol):
         """Add files that a library wrote into `location` to this draft, and make them durable."""
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's entries, and a proof of the fsyncs so far; names need not be durable yet."""
+        """Return this rank's entries, and a proof of the fsyncs so far. Names need not be durable yet."""
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Make names durable, as far as the store can; return this rank's entries, and a proof of the fsyncs.
+        """Make names durable, as far as the store can. Return this rank's entries, and a proof of the fsyncs.
 
-        If the engine's library commits, every rank calls it before the commit. Otherwise one rank of each host makes
-        the names durable for all ranks of the host. A repeated call has no effect and returns the same.
+        If the engine's library commits, every rank calls this method before the commit. If not, one rank of each host
+        makes the names of all ranks of the host durable (`StoreOfPaths.sync_names`). Repeated calls return the same
+        result.
         """
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Commit the checkpoint like `Store.commit`, for an engine whose library commits; one rank calls it."""
+        """Commit the checkpoint, for an engine whose library commits.
+
+        One rank calls this method; see `Store.commit`.
+        """
 
     def abort(self) -> None:
         """Remove this rank's files of the draft."""
@@ -140,8 +152,7 @@ class Draft(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectPlace:
-    """The location of a checkpoint in a bucket, for a job's library. It contains no secrets: the library finds keys
-    itself.
+    """The location of a checkpoint in a bucket, for a job's library. It contains no credentials.
 
     ``endpoint`` is the URL for requests; empty if the library finds the URL itself. ``ca_bundle`` is the same as in an
     `Access`. With ``is_open``, requests are anonymous.
@@ -155,7 +166,7 @@ class ObjectPlace:
 
 
 class ReplayedCalls(Protocol):
-    """Performs the calls of a recorded job in a draft. Several threads may use it concurrently for different files."""
+    """Performs the calls of a recorded job in a draft. Several threads may use it concurrently, for different files."""
 
     def make(self, step: Step) -> None:
         """Perform the calls of a step. Raises OSError of the storage."""
@@ -165,17 +176,17 @@ class ReplayedCalls(Protocol):
 
 
 class ReplayDraft(Draft, Protocol):
-    """A draft on a target with paths, in which a recorded job can be replayed."""
+    """A draft on a target with paths, in which the calls of a recorded job can be replayed."""
 
     def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> ReplayedCalls:
-        """Begin a replay of ``files``, by number; ``data`` contains the content of each."""
+        """Begin a replay of ``files``, by file number; ``data`` contains the content of each file."""
 
 
 class DraftOfObjects(Draft, Protocol):
-    """A draft in a bucket, in which a library may write its own objects; `adopt` then queries the store for them."""
+    """A draft in a bucket, in which a library may write its own objects. `adopt` then queries the store for them."""
 
     def place(self) -> ObjectPlace:
-        """Return the place of the objects."""
+        """Return the place of the draft's objects, for a library that writes them itself."""
 
     def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return a library's error as an OSError, without the library's text, which may contain access keys.
@@ -185,14 +196,13 @@ class DraftOfObjects(Draft, Protocol):
 
 
 class Source(Protocol):
-    """A file or object of a committed checkpoint, open for reading. ``size`` is in bytes, ``way`` the same as in a
-    `Sink`."""
+    """A file or object of a committed checkpoint, open for reading. ``size`` is in bytes."""
 
     size: int
 
     @property
     def way(self) -> str:
-        """How requests use the client's page cache."""
+        """The I/O mode, as text for the report: direct, or through the client's page cache."""
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
         """Read until the buffer is full or the file ends; return the number of bytes. Safe for several threads."""
@@ -202,16 +212,16 @@ class Source(Protocol):
 
 
 class ReadableFile(Protocol):
-    """A file of a committed checkpoint as a file object, for a library that reads in its own order.
+    """A file of a committed checkpoint as a file object, for a library that reads files itself.
 
-    ``error`` is the first OSError of a call: libraries replace the errors of their file by other errors.
+    ``error`` is the last OSError of a read, because libraries raise other errors instead of it.
     """
 
     error: OSError | None
 
     @property
     def size(self) -> int:
-        """The present size in bytes."""
+        """The current size in bytes."""
 
     def readinto(self, buffer: Buffer) -> int:
         """Read until ``buffer`` is full or the file ends."""
@@ -230,15 +240,16 @@ class ReadableFile(Protocol):
 
 
 class CommittedCheckpoint(Protocol):
-    """A committed checkpoint. The ``phases`` given to `Store.open` time opens, reads and closes of its files."""
+    """A committed checkpoint. The ``phases`` given to `Store.open` time the calls on its files."""
 
     def entries(self) -> Sequence[Entry]:
         """Return all files of the checkpoint."""
 
     def source(self, name: str, *, fresh: bool = False) -> Source:
-        """Open a file of the checkpoint for reads at offsets. Raises OSError (ENOENT: it does not exist).
+        """Open a file of the checkpoint for reads at offsets. Raises OSError (ENOENT if the file does not exist).
 
-        ``fresh``: every read comes from the storage, as far as the store can ensure it, including repeated reads.
+        With ``fresh``, every read comes from the storage, as far as the store can ensure this. Repeated reads of the
+        same bytes do too.
         """
 
     def file(self, name: str) -> ReadableFile:
@@ -252,7 +263,7 @@ class CommittedObjects(CommittedCheckpoint, Protocol):
     """A committed checkpoint in a bucket, which a library may read itself."""
 
     def place(self) -> ObjectPlace:
-        """Return the place of its objects."""
+        """Return the place of the checkpoint's objects, for a library that reads them itself."""
 
     def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return a library's error as in `DraftOfObjects.translate_error`."""
@@ -263,18 +274,18 @@ class CommittedObjects(CommittedCheckpoint, Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachedBytes:
-    """The bytes of some files: the number in this client's cache, and the total."""
+    """Bytes of some files: in this client's cache (``resident_bytes``), and in total (``bytes``)."""
 
     resident_bytes: int
     bytes: int
 
 
 class Store(Protocol):
-    """An open area. A store is used by one process, and its calls are not collective.
+    """An open area, used by one process. Its calls are not collective: no call waits for other processes.
 
     An OSError of the storage is passed to the caller. ``capabilities`` are the target's capabilities for this process.
-    ``wants_entries``: a commit needs the entries of all ranks, for a marker that lists them. ``of_each_host``: every
-    host has a separate area, as in a local tier; one rank of each host then does the work of rank 0.
+    With ``wants_entries``, a commit needs the entries of all ranks, because a marker lists them. With ``of_each_host``,
+    every host has a separate area, as in a local tier. One rank of each host then does the work of rank 0.
     """
 
     capabilities: frozenset[Capability]
@@ -287,37 +298,37 @@ class Store(Protocol):
     def prepare(self, subject: str) -> None:
         """Create the directories that all checkpoints of a subject share.
 
-        Every rank calls it before the first checkpoint.
+        Every rank calls this method before the first checkpoint.
         """
 
     def is_prepared(self, subject: str) -> bool:
         """Return whether this client sees the result of `prepare`."""
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
-        """Return a draft in which this rank writes its files of a checkpoint; ranks may begin in any order."""
+        """Return a draft in which this rank writes its files of a checkpoint. Ranks may begin in any order."""
 
     def announce(self, ref: CheckpointRef) -> None:
         """Create the directory of a checkpoint, if the store has directories.
 
-        Rank 0 calls it if there are several hosts.
+        Rank 0 calls this method if there are several hosts.
         """
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
         """Return whether this client sees the directory that `announce` created."""
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client sees a committed checkpoint, with all ``entries`` at their complete sizes."""
+        """Return whether this client sees a committed checkpoint, with all ``entries`` at their sizes."""
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Commit a checkpoint. Rank 0 calls it when the files of all ranks are durable."""
+        """Commit a checkpoint. Rank 0 calls this method when the files of all ranks are durable."""
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether this client sees the checkpoint as committed, and no longer as a draft."""
+        """Return whether this client sees the checkpoint as committed. A draft next to it must no longer be visible."""
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a small file at the top of the area (a pointer, a marker).
+        """Write a small file (a pointer, a marker) at the top of the area.
 
-        Return False if ``when`` is "if absent" and the file exists.
+        If ``when`` is "if absent" and the file exists, return False.
         """
 
     def committed(self, subject: str) -> Sequence[int]:
@@ -330,29 +341,25 @@ class Store(Protocol):
         """
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Delete this rank's files of a checkpoint, which may be committed or not."""
+        """Delete this rank's files of a checkpoint, committed or not."""
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Remove what remains of a checkpoint. Rank 0 calls it when all ranks have deleted their files."""
+        """Remove the directory of a checkpoint. Rank 0 calls this method when all ranks have deleted their files."""
 
     def clear(self, subject: str) -> None:
         """Remove the directories that `prepare` created.
 
-        Rank 0 calls it when all checkpoints of the subject are deleted.
+        Rank 0 calls this method when all checkpoints of the subject are deleted.
         """
 
     def find_gauge(self, subject: str) -> str | None:
-        """Return the name of a method that counts the cached bytes of files correctly on this client; None if there is
-        none.
-        """
+        """Return the name of a method that counts cached bytes correctly on this client; None if there is none."""
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """Return how many bytes of files are in this client's cache, counted by the method ``probe`` from
-        `find_gauge`.
-        """
+        """Return how many bytes of files are in this client's cache. ``probe`` is a method from `find_gauge`."""
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """Drop files, which must be durable, from this client's cache; return the method."""
+        """Drop files from this client's cache; return the method. The files must be durable."""
 
     def drop_cache(self) -> str | None:
         """Drop the cache of the whole host; return the method, None if this process has no permission."""
@@ -361,23 +368,23 @@ class Store(Protocol):
         """Drop this host's cached names and attributes of files; return whether this process has permission."""
 
     def requests(self) -> Tallies:
-        """Return the counts of this process's network requests."""
+        """Return the counts of this process's network requests, by endpoint and operation."""
 
     def close(self) -> None:
         """Close connections and descriptors."""
 
 
 class StoreOnVolume(Store, Protocol):
-    """A store with the capability "volume": it reports the space that it shares with others, and may fill it."""
+    """A store with the capability "volume": it reports the free space of its volume, and may fill it."""
 
     def volume(self, subject: str) -> Volume:
-        """Return the present state of the volume."""
+        """Return the used and the free space of the volume at this moment."""
 
     def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
         """Write a durable file that only occupies space.
 
-        The memory of a piece can be reused when the next piece is requested. Raises OSError (ENOSPC, EDQUOT) if space
-        is exhausted.
+        A piece is no longer used when the next piece is requested. Raises OSError (ENOSPC, EDQUOT) if space is
+        exhausted.
         """
 
     def delete_ballast(self, subject: str, name: str) -> None:
@@ -385,7 +392,7 @@ class StoreOnVolume(Store, Protocol):
 
 
 class AreaView(Protocol):
-    """The directory of an area, as seen by this host; used to check that all hosts see the same directory."""
+    """The directory of an area, as this host sees it. A run checks that all hosts see the same directory."""
 
     @property
     def is_directory(self) -> bool:
@@ -401,26 +408,29 @@ class AreaView(Protocol):
 
     @property
     def free_bytes(self) -> int:
-        """The free space for this process; 0 if there is no directory."""
+        """The free space for this process in bytes; 0 if the directory does not exist."""
 
     @property
     def device(self) -> str:
         """The device of the directory's file system in the kernel's form ``major:minor``. Raises OSError."""
 
     def shown(self, sign: Marker) -> AbstractContextManager[str]:
-        """During a block, show a file to other hosts.
+        """During a ``with`` block, show a file to other hosts.
 
-        Yield the reason if this is impossible, otherwise an empty text.
+        Yield an empty text, or the reason if this is impossible.
         """
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for another host's file for some time; return empty if it is found, otherwise what was found."""
+        """Look for another host's file for at most ``seconds``.
+
+        Return an empty text, or the reason why it was not found.
+        """
 
 
 class NamesDirectory(Protocol):
     """A directory for many empty files. Paths are relative to it; an empty path is the directory itself.
 
-    Every method is one call on the target, and raises OSError.
+    Every method is one call on the target. It raises OSError.
     """
 
     def make_directory(self, path: str) -> None:
@@ -433,7 +443,7 @@ class NamesDirectory(Protocol):
         """Return whether the target finds a path."""
 
     def names(self, path: str) -> Iterable[str]:
-        """Yield the names in a directory; a name that the target lists twice is yielded twice."""
+        """Yield the names in a directory. A name that the target lists twice is yielded twice."""
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
@@ -443,12 +453,12 @@ class NamesDirectory(Protocol):
 
 
 class StoreOfPaths(Store, Protocol):
-    """A store whose area has a path, whose files become durable by fsync, and whose snapshots are directories."""
+    """A store with paths: its files become durable by fsync, and its snapshots are directories."""
 
     def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
         """Fsync the checkpoint's directory, so that the names of this host's files become durable.
 
-        One rank of each host calls it when all ranks of the host have fsynced their files.
+        One rank of each host calls this method when all ranks of the host have fsynced their files.
         """
 
     def sighting(self) -> AreaView:
@@ -458,18 +468,18 @@ class StoreOfPaths(Store, Protocol):
         """Return a directory at the top of the area, which need not exist yet."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Write and fsync a test file in the subject's directory; return how many bytes were not yet on the device.
+        """Write and fsync a test file; return how many of its bytes were not on the device, before and after.
 
-        The kernel counts them before and after the fsync. Raises OSError.
+        The counts come from the kernel. Raises OSError.
         """
 
     def replaced(self) -> str:
-        """Return a sentence if the run's directory is no longer the original one; empty otherwise."""
+        """Return a sentence if another directory has replaced the run's directory; empty if not."""
 
     def clone(self, stated: str) -> tuple[Store, str]:
         """Return the area in the snapshot directory ``stated``, and the reason why it is not a snapshot on this host.
 
-        The reason is empty if this host sees a snapshot.
+        The reason is empty for a snapshot.
         """
 
 
@@ -477,14 +487,14 @@ class TierStore(Store, Protocol):
     """A store with a separate area on every host."""
 
     def settle(self) -> None:
-        """Create the area if this host has none yet. One rank of each host calls it."""
+        """Create the area, unless it exists on this host. One rank of each host calls this method."""
 
     def leave(self, subjects: Collection[str]) -> None:
         """Remove this host's area if `settle` created it, with all files of these subjects."""
 
 
 class WrappedDraft:
-    """Base of drafts that create files in their own way and use another draft, ``draft``, to seal, commit and abort."""
+    """Base of drafts with their own way to create files. Another draft, ``draft``, seals, commits and aborts."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft

@@ -1,4 +1,4 @@
-"""Finds the target of --ckpt-target: a path, or ``scheme://`` and a location."""
+"""Selects the target for a value of --ckpt-target: a path, or ``scheme://`` and a location."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, TargetSpec]:
-    """Return all kinds of targets by scheme: the built-in ones, those of installed packages, and ``rows``.
+    """Return all types of targets by scheme: built-in types, types of installed packages, and ``rows``.
 
-    ``rows`` are the kinds that plugins add. Raises UsageError for an invalid kind, and for two kinds with the same
-    scheme.
+    ``rows`` are types that plugins add. Raises UsageError for an invalid type, or if two types have the same scheme.
     """
     known = dict(TARGETS)
     for point in importlib.metadata.entry_points(group=GROUP):
@@ -51,7 +50,7 @@ def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, Tar
 
 
 def add_target(known: dict[str, TargetSpec], found: object, plugin: str) -> None:
-    """Add a plugin's kind of target to ``known``. Raises UsageError if it is invalid, or if its scheme is in use."""
+    """Add a plugin's type of target to ``known``. Raises UsageError if it is invalid, or if its scheme is in use."""
     if not isinstance(found, TargetSpec) or not _SCHEME.fullmatch(f"{found.scheme}://"):
         raise UsageError(
             f"{plugin} brings {found!r:.80} as a target.", "Return a TargetSpec with a scheme, such as scheme='array'."
@@ -63,7 +62,7 @@ def add_target(known: dict[str, TargetSpec], found: object, plugin: str) -> None
 
 
 def spec_of(text: str, known: Mapping[str, TargetSpec]) -> TargetSpec:
-    """Return the kind of target for a value of --ckpt-target. Raises UsageError for an unknown scheme."""
+    """Return the type of target for a value of --ckpt-target. Raises UsageError for an unknown scheme."""
     scheme, _ = split(text)
     if scheme not in known:
         schemes = [f"{name}://" for name in known if name]
@@ -76,21 +75,21 @@ def spec_of(text: str, known: Mapping[str, TargetSpec]) -> TargetSpec:
 
 
 def make_target(spec: TargetSpec, text: str, access: Access = NO_ACCESS) -> Target:
-    """Return the target for a value of --ckpt-target. Raises UsageError for an unknown target."""
+    """Return the target of type ``spec`` for a value of --ckpt-target. Raises UsageError for an invalid location."""
     make, (_, location) = load(spec.make), split(text)
     target: Target = make(location, access) if spec.is_remote else make(location)
     return target
 
 
 def check_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = NO_ACCESS) -> TargetFacts:
-    """Return the facts of a target, collected by another process. Raises NoAnswerError and RefusedError."""
+    """Return the facts of a target, collected in another process. Raises NoAnswerError or RefusedError."""
     return from_plain(TargetFacts, _in_time("check", spec, text, seconds, access))
 
 
 def leftovers_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = NO_ACCESS) -> list[Leftover]:
-    """Return the remains of earlier runs on a target, collected by another process.
+    """Return the remains of earlier runs on a target, collected in another process.
 
-    Raises NoAnswerError and RefusedError.
+    Raises NoAnswerError or RefusedError.
     """
     return [from_plain(Leftover, one) for one in _in_time("leftovers", spec, text, seconds, access)]
 
@@ -104,7 +103,7 @@ def _in_time(what: str, spec: TargetSpec, text: str, seconds: float, access: Acc
 
 
 def perform_request(request: Mapping[str, Any]) -> Any:
-    """Perform the request of `check_in_time` or `leftovers_in_time`; the other process calls this function."""
+    """Perform a request of `check_in_time` or `leftovers_in_time`. Their child process calls this function."""
     spec, access = from_plain(TargetSpec, request["spec"]), from_plain(Access, request["access"])
     target = make_target(spec, request["text"], access)
     if request["what"] == "leftovers":
@@ -113,7 +112,7 @@ def perform_request(request: Mapping[str, Any]) -> Any:
 
 
 def split(text: str) -> tuple[str, str]:
-    """Return (scheme, location) of a value of --ckpt-target; a path has an empty scheme."""
+    """Return (scheme, location) of a value of --ckpt-target. The scheme of a path is empty."""
     match = _SCHEME.fullmatch(text)
     return (match[1].lower(), match[2]) if match else ("", text)
 

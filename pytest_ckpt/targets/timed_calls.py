@@ -1,13 +1,12 @@
-"""Calls on storage that may not answer, made in another process with a timeout.
+"""Calls on storage that may not answer, made in a child process with a timeout.
 
-A call that hangs cannot be interrupted, and its process cannot be killed until the storage answers. So the caller
-starts a child, waits for a limited time, and continues without it. The controller itself never calls a target.
+A call that hangs cannot be interrupted, and its process cannot be killed until the storage answers. So the caller waits
+for its child for a limited time, and then continues without it. The controller's own process never calls a target.
 
-`call_in_time` starts a new interpreter (``python -m pytest_ckpt.targets.timed_calls``), for any target. The time begins
-when the child reports that it has imported its modules. So the start of a process on a busy host is not counted.
-`watched` forks a child, for calls on a file system. The child already has all required modules, and starts within
-milliseconds. It makes only system calls and closes all inherited descriptors, so that a child that hangs for ever keeps
-no connection open.
+`call_in_time` starts a new interpreter (``python -m pytest_ckpt.targets.timed_calls``), for any target. Its timeout
+begins after the imports, so a slow start on a busy host is not counted. `watched` forks a child, for calls on a file
+system. The forked child needs no imports and starts within milliseconds. It closes all inherited descriptors, so a
+child that hangs for ever keeps no connection open.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class NoAnswerError(Exception):
 
 
 class RefusedError(Exception):
-    """The call failed; ``remedy`` is the action for the user, if known."""
+    """The call failed. ``remedy`` is the action for the user, if known."""
 
     def __init__(self, what: str, remedy: str = "") -> None:
         super().__init__(what)
@@ -67,12 +66,11 @@ class RefusedError(Exception):
 
 
 def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iterable[str] = ()) -> Any:
-    """Call ``module:function`` in a child process; argument and answer are plain JSON types.
+    """Call ``module:function`` in a new process and return its answer. Argument and answer are plain JSON types.
 
-    The ``seconds`` begin when the child has imported the function and the ``imports`` (``module:name``).
-
-    Raises NoAnswerError after this time. Raises RefusedError if the function raises UsageError or OSError, or if the
-    child does not start.
+    The ``seconds`` begin when the process has imported the function and the ``imports`` (``module:name``). Raises
+    NoAnswerError after this time. Raises RefusedError if the function raises an error, or if the process does not
+    start.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as begun:
@@ -115,16 +113,13 @@ def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iter
 
 
 def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill a process that is blocked in a call, without waiting for its end.
-
-    A thread waits for its end, so that it does not remain as a zombie.
-    """
+    """Kill a process that is blocked in a call, without waiting for its end. A thread reaps it later."""
     process.kill()
     threading.Thread(target=process.communicate, daemon=True).start()
 
 
 def main() -> None:
-    """Call the function that the first argument names with the value on standard input; print its answer."""
+    """Call the function that the first argument names. Its argument is the JSON on standard input; print its answer."""
     reference, begun, *imports = sys.argv[1:]
     function = load(reference)
     for name in imports:
@@ -143,7 +138,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def answers_within(seconds: float) -> Iterator[None]:
-    """Within a block, use this timeout for `watched` calls; it is at most the default."""
+    """During a ``with`` block, use ``seconds`` as the timeout of `watched` calls, limited to the default."""
     before = _seconds.set(min(seconds, DEFAULT_SECONDS))
     try:
         yield
@@ -152,11 +147,11 @@ def answers_within(seconds: float) -> Iterator[None]:
 
 
 def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0, tries: int = _TRIES) -> Answer:
-    """Call a function in a child process; return its result, or raise its UsageError or OSError.
+    """Call a function in a forked child; return its result, or raise its UsageError or OSError.
 
-    ``name`` names the storage. ``more_seconds`` are added to the timeout, for a call that itself waits. If the child is
-    killed (by the kernel when memory runs out, or by an operator), the storage is not the cause. The call is then
-    repeated, up to ``tries`` times in total. Raises UsageError if the storage does not answer, or if every child is
+    ``name`` is the name of the storage in errors. ``more_seconds`` are added to the timeout, for a call that itself
+    waits. If the child is killed (by the OOM killer or an operator), the storage is not the cause. The call is then
+    repeated, up to ``tries`` calls in total. Raises UsageError if the storage does not answer, or if every child is
     killed.
     """
     for _ in range(tries):
@@ -171,9 +166,9 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0,
 
 
 def _watched_once(name: str, call: Callable[[], Any], seconds: float) -> tuple[bytes, int, int]:
-    """Return the pickled result of a call, the id of its process, and the exit code.
+    """Return the pickled result of a call, the pid of its child, and the exit code.
 
-    If the process was killed, there is no result, and the exit code is not 0.
+    If the child was killed, the result is empty and the exit code is not 0.
     """
     # Python would print and discard an exception in its fork handlers, including a Ctrl-C.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
@@ -207,7 +202,7 @@ def _watched_once(name: str, call: Callable[[], Any], seconds: float) -> tuple[b
 def _result(data: bytes) -> Any:
     """Return the result that a child wrote, or raise its UsageError or OSError.
 
-    An internal error in the child is raised as RuntimeError.
+    Any other error of the child is raised as RuntimeError.
     """
     kind, found = pickle.loads(data)
     if kind == "usage":
@@ -220,7 +215,7 @@ def _result(data: bytes) -> Any:
 
 
 def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signals]) -> NoReturn:
-    """In the child process: perform the call, write the result, and end; ``mask`` is the call's signal mask."""
+    """In the child: perform the call, write the result, and end. ``mask`` is the signal mask for the call."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # On SIGTERM, the exit removes temporary files of the call.
@@ -252,7 +247,7 @@ def _let_go(kept: int) -> None:
 
 
 def _read_all(descriptor: int, seconds: float) -> bytes | None:
-    """Return all bytes until the other side ends; None after a timeout."""
+    """Return all bytes until the other side closes the pipe; None after a timeout."""
     until = time.monotonic() + seconds
     pieces: list[bytes] = []
     while True:
@@ -269,10 +264,10 @@ def _read_all(descriptor: int, seconds: float) -> bytes | None:
 
 
 def _reap(process: int, *, has_ended: bool) -> int:
-    """Wait for the end of a child, and return its exit code, negative for a signal.
+    """Return the exit code of a child (negative: signal number) after its end.
 
-    If the child has not written its result (``has_ended``), it is signalled to end. If it does not end, it is killed,
-    and a thread waits until the storage answers its call.
+    If the child has written its result (``has_ended``), wait for its end. If not, send SIGTERM, then SIGKILL after 2 s.
+    A thread then reaps the child when the storage answers its call.
     """
     if has_ended:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

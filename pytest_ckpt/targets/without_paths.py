@@ -1,4 +1,4 @@
-"""Parts of stores without local paths and without client caches."""
+"""Base classes for stores without local paths and without client caches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ckpt.targets.protocol import Buffer, CachedBytes, Source
 
 
 class SourceFile(io.RawIOBase):
-    """A file object that reads from a source at its own position; ``error`` is the first OSError of a read."""
+    """A file object that reads from a source. ``error`` is the last OSError of a read."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -26,11 +26,11 @@ class SourceFile(io.RawIOBase):
         return self._source.size
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True, because the file is open for reading."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
+        """Return True, because a source is read at any offset."""
         return True
 
     def readinto(self, buffer: Buffer) -> int:
@@ -60,7 +60,7 @@ class SourceFile(io.RawIOBase):
 
 
 class StoreWithoutCache:
-    """Base of stores on targets without directories, whose clients cache neither data nor names."""
+    """Base of stores without directories whose clients cache neither data nor names."""
 
     def is_prepared(self, subject: str) -> bool:
         """Return True, because the target has no directories."""
@@ -74,32 +74,32 @@ class StoreWithoutCache:
         return True
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return True: a correct store shows committed objects immediately."""
+        """Return True, because a correct store shows committed objects immediately."""
         return True
 
     def find_gauge(self, subject: str) -> str | None:
-        """Return None, because cached pages cannot be counted."""
+        """Return None, because the client has no cached pages to count."""
         return None
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """Raise NotImplementedError, because the target has no cache."""
+        """Raise NotImplementedError, because the client has no cache."""
         raise NotImplementedError
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """Raise NotImplementedError, because the target has no cache."""
+        """Raise NotImplementedError, because the client has no cache."""
         raise NotImplementedError
 
     def drop_cache(self) -> str | None:
-        """Raise NotImplementedError, because the target has no cache."""
+        """Raise NotImplementedError, because the client has no cache."""
         raise NotImplementedError
 
     def drop_names(self) -> bool:
-        """Raise NotImplementedError, because the target has no cache."""
+        """Raise NotImplementedError, because the client has no cache."""
         raise NotImplementedError
 
 
 class DraftWithoutPaths:
-    """Base of drafts on targets without local files. Libraries cannot write files themselves in such a draft."""
+    """Base of drafts on targets without local paths. Libraries cannot write files in such a draft."""
 
     def location(self) -> str:
         """Raise NotImplementedError, because the target has no paths."""
@@ -112,7 +112,7 @@ class DraftWithoutPaths:
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Return this rank's entries, and a proof of durability.
 
-        Without directories, names are durable together with the objects.
+        Names become durable together with the objects, because there are no directories.
         """
         return self.seal()
 

@@ -1,4 +1,4 @@
-"""The addresses of this host for other hosts, and the port on which it listens."""
+"""The addresses at which other hosts reach this host, and the port on which this host listens."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ Address = tuple[str, int]
 
 
 def own_addresses() -> list[str]:
-    """Return the addresses at which other hosts can reach this host, IPv4 first. Addresses such as loopback, which mean
-    another host there, are left out.
+    """Return the addresses at which other hosts can reach this host, IPv4 first.
+
+    Loopback and link-local addresses are omitted, because they do not lead here from other hosts.
     """
     texts = [*_of_version_4(), *_of_version_6()]
     return [text for text in dict.fromkeys(texts) if _means_this_host(ipaddress.ip_address(text))]
@@ -35,7 +36,7 @@ def to_text(addresses: list[Address]) -> str:
 
 
 def from_text(text: str) -> list[Address]:
-    """Return the addresses in a text that `to_text` returned. Raises ValueError."""
+    """Return the addresses from the text of `to_text`. Raises ValueError."""
     pairs = [word.rpartition(":") for word in text.split(",")]
     return [(host.strip("[]"), int(port)) for host, _, port in pairs]
 
@@ -65,8 +66,7 @@ def _of_version_6() -> list[str]:
 
 
 def bound_within(ports: tuple[int, int] | None, backlog: int) -> socket.socket:
-    """Return a socket that listens on the first free port of the range ``ports``; without a range, the kernel chooses
-    the port.
+    """Return a socket that listens on the first free port of the range ``ports``. None: the kernel chooses the port.
 
     Several launches may share a range. Raises UsageError if no port of the range is free.
     """

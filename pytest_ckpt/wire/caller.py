@@ -1,5 +1,6 @@
-"""The connecting side: a rank or an agent connects to the process that started it through a launcher. This module needs
-only the standard library.
+"""The connecting side: a rank or an agent connects to the process that started it through a launcher.
+
+This module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _PROBES = 6
 
 
 class NoConnection(Exception):  # noqa: N818 - the name states what is missing
-    """No process that knows the secret answers at the addresses. The message contains the reason and the remedy."""
+    """No process that knows the secret answers. The message contains the reason and the remedy."""
 
 
 class Caller:
-    """A connection to the process that started this one through a launcher; `call` returns it."""
+    """A connection to the process that started this process through a launcher, opened by `call`."""
 
     def __init__(self, link: socket.socket, seal: Seal, unframed: FrameReader) -> None:
         self._link = link
@@ -49,7 +50,7 @@ class Caller:
         self._turn = threading.Lock()
 
     def send(self, message: Any) -> None:
-        """Send a message. Threads may call this concurrently. Raises OSError if the other side has ended."""
+        """Send a message. Safe for several threads. Raises OSError if the other side has ended."""
         with self._turn:
             self._link.sendall(framed(self._seal, message))
 
@@ -60,13 +61,13 @@ class Caller:
         return self._unframed.message()
 
     def has_more(self) -> bool:
-        """Return whether data that were not yet received, or the end of the connection, have arrived."""
+        """Return whether unread data or the end of the connection have arrived."""
         return self._unframed.is_complete() or bool(select.select([self._link], [], [], 0)[0])
 
     def give_up_after(self, seconds: float) -> None:
-        """End the connection if sent messages or keep-alive probes are not acknowledged for this number of seconds.
+        """End the connection if the other host does not acknowledge data or keep-alive probes for ``seconds``.
 
-        Otherwise a process that is cut off from the network would not notice for a quarter of an hour.
+        Without this limit, a process that is cut off from the network would wait for about 15 minutes.
         """
         each = max(1, int(seconds / _PROBES))
         options = {
@@ -94,8 +95,7 @@ class Caller:
 
 
 def call() -> Caller:
-    """Connect to the addresses in the environment, and return the first connection whose other side proves that it
-    knows the secret.
+    """Connect to the addresses in the environment; return the first connection to a process that knows the secret.
 
     The variables are removed from the environment, because child processes do not need the secret. Raises NoConnection.
     """

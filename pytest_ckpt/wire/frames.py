@@ -1,9 +1,9 @@
-"""Authenticated messages on a stream: the length of each message, then its bytes.
+"""Authenticated messages on a stream: the length of each message, the message, and its tag.
 
-An HMAC of SHA-256 over sequence number and message detects messages that are changed, repeated, omitted or added in
-transit. Each connection and direction has a separate key. Messages are not encrypted. They contain no credentials of
-the storage; a job contains the token of the network streams (`wire.streams`). This module needs only the standard
-library, as second clients do.
+The tag is an HMAC-SHA-256 of sequence number and message. It detects changed, repeated, omitted and added messages.
+Each direction of a connection has a separate key. Messages are not encrypted. They contain no credentials of the
+storage; a job contains the token of the network streams (`wire.streams`). This module imports only the standard
+library, because second clients use it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LENGTH_BYTES = 4
 
 
 class ForgedMessage(Exception):  # noqa: N818 - the name describes the message
-    """A message was not authenticated with the secret, or messages were changed, repeated or lost in transit."""
+    """A message was not authenticated with the secret, or was changed, repeated or lost in transit."""
 
 
 class Seal:
-    """The message authentication of one direction of a connection.
+    """The message authentication for one direction of a connection.
 
-    One side appends a tag to each message (``seal``); the other side checks the tags in the same order (``open``).
+    The sender adds a tag to each message (``seal``). The receiver checks the tags in the same order (``open``).
     """
 
     def __init__(self, key: bytes) -> None:
@@ -65,7 +65,7 @@ class Seal:
 
 
 def seals(secret: bytes, nonces: bytes) -> tuple[Seal, Seal]:
-    """Return the two seals of a connection: one for messages from the connecting process, and one for messages to it.
+    """Return the two seals of a connection: for messages from the connecting process, and for messages to it.
 
     ``nonces`` are random bytes; each side has chosen half of them.
     """
@@ -74,7 +74,7 @@ def seals(secret: bytes, nonces: bytes) -> tuple[Seal, Seal]:
 
 
 def framed(seal: Seal, message: Any) -> bytes:
-    """Return a message as it is sent: the length, then the message with its tag."""
+    """Return the bytes to send for a message: the length, the message as JSON, and its tag."""
     sealed = seal.seal(json.dumps(message, separators=(",", ":")).encode())
     if len(sealed) > MAXIMUM_BYTES:
         raise ValueError(f"a message of {len(sealed)} bytes is longer than {MAXIMUM_BYTES}")
@@ -82,7 +82,7 @@ def framed(seal: Seal, message: Any) -> bytes:
 
 
 class FrameReader:
-    """Collects received bytes, in pieces of any size, and returns complete messages."""
+    """Collects received bytes and returns complete messages. Bytes may arrive in pieces of any size."""
 
     def __init__(self, seal: Seal, maximum_bytes: int = MAXIMUM_BYTES) -> None:
         self._seal = seal
@@ -94,7 +94,7 @@ class FrameReader:
         self._unread += data
 
     def is_complete(self) -> bool:
-        """Return whether a complete message has arrived. Raises ForgedMessage."""
+        """Return whether a complete message has arrived. Raises ForgedMessage for an invalid length."""
         if len(self._unread) < _LENGTH_BYTES:
             return False
         if not TAG_BYTES <= self._length <= self.maximum_bytes:
@@ -102,7 +102,7 @@ class FrameReader:
         return len(self._unread) >= _LENGTH_BYTES + self._length
 
     def message(self) -> Any:
-        """Return the complete message. Raises ForgedMessage."""
+        """Remove and return the complete message. Raises ForgedMessage if its tag does not match."""
         end = _LENGTH_BYTES + self._length
         sealed = bytes(self._unread[_LENGTH_BYTES:end])
         del self._unread[:end]

@@ -1,4 +1,4 @@
-"""The listening side: it accepts messages only from processes that know the secret of the launch."""
+"""The listening side: accepts messages only from processes that know the secret of the launch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ENDED = object()
 
 
 class Connection:
-    """One connection; `Listener.take` returns its messages."""
+    """A connection from one process. `Listener.take` returns its messages."""
 
     def __init__(self, link: socket.socket, secret: bytes, flushed: Callable[[Connection], None]) -> None:
         self.link = link
@@ -67,16 +67,16 @@ class Connection:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether some bytes are still unsent."""
+        """Whether bytes wait to be sent."""
         return bool(self._unsent)
 
     def send(self, message: Any) -> None:
-        """Send a message; bytes that the network does not accept immediately are sent later."""
+        """Send a message. Bytes that the network does not accept immediately are sent later."""
         self._unsent += framed(self._seal, message)
         self.flush()
 
     def flush(self) -> None:
-        """Send the bytes that the network accepts now. If the other side has ended, do nothing."""
+        """Send the bytes that the network accepts now. If the connection is closed, discard them."""
         if self.link.fileno() < 0:
             self._unsent.clear()
             return
@@ -92,7 +92,7 @@ class Connection:
         self._flushed(self)
 
     def messages(self, data: bytes) -> list[Any]:
-        """Return the messages that are complete after ``data`` was received. Raises ForgedMessage."""
+        """Add received bytes; return the messages that are now complete. Raises ForgedMessage."""
         if self._unframed is None:
             self._greeting += data
             if self._greeting[: len(GREETING)] != GREETING[: len(self._greeting)]:
@@ -116,14 +116,14 @@ class Connection:
 
 
 class Listener:
-    """Accepts connections as long as it is open. The descriptor `fileno` is readable when `take` has something to do.
+    """Accepts connections while it is open. The descriptor `fileno` is readable when `take` has work to do.
 
-    With ``only_this_host``, processes on the network cannot connect. ``callers`` is the expected number of connections.
-    On the network it listens on the first free port of ``ports``, or on a port chosen by the kernel. Raises UsageError
-    if no port is free.
+    With ``only_this_host``, it listens on the loopback interface only. Without it, it listens on the first free port of
+    ``ports``, or on a port that the kernel chooses. ``callers`` is the expected number of connections. Raises
+    UsageError if no port is free.
 
-    A peer that does not prove within 10 s that it knows the secret is disconnected. The oldest such peers are
-    disconnected earlier if there are too many, or if this process may not open more descriptors.
+    A peer must prove within 10 s that it knows the secret, or it is disconnected. If there are too many unauthenticated
+    peers or no free descriptors, the oldest unauthenticated peer is disconnected.
     """
 
     def __init__(self, *, only_this_host: bool = False, callers: int = 1, ports: tuple[int, int] | None = None) -> None:
@@ -144,7 +144,7 @@ class Listener:
         self._unauthenticated: dict[Connection, None] = {}
 
     def __enter__(self) -> Listener:
-        """Return this listener. It has been listening since it was created."""
+        """Return this listener, which already listens."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -153,16 +153,17 @@ class Listener:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables that a process needs to connect."""
+        """The environment variables that a process needs to connect: addresses and secret."""
         return {CONTROLLER: to_text(self._addresses), SECRET: self._secret.hex()}
 
     def fileno(self) -> int:
-        """Return the file descriptor to wait on."""
+        """Return the descriptor to wait on."""
         return self._selector.fileno()
 
     def take(self) -> list[tuple[Connection, Any]]:
-        """Return the messages that have arrived on authenticated connections, without waiting. `ENDED` is the last
-        message of each connection.
+        """Return (connection, message) for all arrived messages of authenticated connections, without waiting.
+
+        `ENDED` is the last message of each connection.
         """
         messages: list[tuple[Connection, Any]] = []
         if self._full_until is not None and time.monotonic() >= self._full_until:
@@ -235,7 +236,7 @@ class Listener:
         return [(caller, ENDED)] if caller.is_known else []
 
     def _watch(self, caller: Connection) -> None:
-        """Let the selector report when a connection can be read, and when it can be written if it has unsent bytes."""
+        """Let the selector report when a connection is readable; if it has unsent bytes, also when it is writable."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.has_unsent else 0)
         if self._selector.get_key(caller.link).events != wanted:
             self._selector.modify(caller.link, wanted, caller)
@@ -249,9 +250,7 @@ class Listener:
 
 
 def _allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files to ``count``, or to the permitted maximum. Each connection needs one
-    file.
-    """
+    """Raise this process's limit of open files to ``count``, or to the permitted maximum."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
         allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -263,11 +262,10 @@ def _bound_here() -> socket.socket:
 
 
 def _seconds_since_last_segment(link: socket.socket) -> float:
-    """Return how many seconds ago the last segment with an acknowledgement arrived. On a closed connection this is the
-    FIN.
+    """Return the time in seconds since the peer's last acknowledgement arrived; on a closed connection, since its FIN.
 
-    If several connections are found closed in one pass, this value shows which one was closed first. The resolution is
-    a kernel tick, 1 to 10 ms. Raises OSError.
+    If several connections are found closed together, this time shows which was closed first. The resolution is a kernel
+    tick, 1 to 10 ms. Raises OSError.
     """
     (milliseconds,) = struct.unpack_from("=I", link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60), _LAST_ACK_RECV)
     return float(milliseconds) / 1000

@@ -1,5 +1,6 @@
-"""TCP streams between two hosts, to measure the rate of their network. The connecting host must prove that it knows a
-secret, the token.
+"""TCP streams between two hosts, to measure their network throughput.
+
+Both hosts prove that they know a secret, the token.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class StreamListener:
         self.addresses = tuple(own_addresses())
 
     def accepted(self, seconds: float) -> list[socket.socket]:
-        """Wait up to ``seconds`` for all streams of the peer that knows the token, and return them; empty if one is
-        missing. Other peers are disconnected.
+        """Wait up to ``seconds`` for all streams from a peer that knows the token; return them, or an empty list.
+
+        Other peers are disconnected.
         """
         links: list[socket.socket] = []
         end = time.monotonic() + seconds
@@ -57,8 +59,9 @@ class StreamListener:
 
 
 def connected(token: bytes, addresses: Sequence[str], port: int) -> list[socket.socket]:
-    """Return all streams to another host, at the first address where a peer proves that it knows the token; empty if
-    there is none.
+    """Return all streams to another host; empty if no peer that knows the token answers.
+
+    The addresses are tried in order.
     """
     end = time.monotonic() + _CONNECT_SECONDS
     for number, address in enumerate(addresses):
@@ -77,7 +80,7 @@ def connected(token: bytes, addresses: Sequence[str], port: int) -> list[socket.
 
 
 def sent(links: Sequence[socket.socket], seconds: float) -> None:
-    """Send on all streams for ``seconds``, then close them for writing. Sending on a broken stream ends earlier."""
+    """Send on all streams for ``seconds``, then close them for writing. A broken stream ends earlier."""
 
     def send(link: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -92,10 +95,9 @@ def sent(links: Sequence[socket.socket], seconds: float) -> None:
 
 
 def received(links: Sequence[socket.socket], seconds: float) -> float | None:
-    """Receive on all streams until they end. Return the rate of all streams together in bytes per second; None if no
-    bytes arrived.
+    """Receive on all streams until they end; return their total throughput in bytes per second.
 
-    Bytes of the first quarter of the time are omitted, because a stream starts slowly.
+    The first quarter of the time is not measured, because a stream starts slowly. None if no bytes arrived after it.
     """
     counts: list[int] = []
     began = time.monotonic()
@@ -116,8 +118,9 @@ def received(links: Sequence[socket.socket], seconds: float) -> float | None:
 
 
 def both_ways(links: Sequence[socket.socket], seconds: float, *, sends_first: bool) -> float | None:
-    """Send and receive one after the other; the other side uses the opposite order. Return the receive rate in bytes
-    per second; None if no bytes arrived.
+    """Send, then receive, or the opposite order on the other host. Return the receive throughput in bytes per second.
+
+    None if no bytes were measured.
     """
     if sends_first:
         sent(links, seconds)
@@ -155,7 +158,7 @@ def _all_or_none(links: list[socket.socket]) -> list[socket.socket]:
 
 
 def _is_known(link: socket.socket, token: bytes, seconds: float) -> bool:
-    """Return whether the peer knows the token. Both sides exchange proofs, which do not reveal the token."""
+    """Return whether the peer knows the token. Both sides exchange proofs that do not reveal the token."""
     link.settimeout(min(seconds, _PROOF_SECONDS))
     nonce = secrets.token_bytes(_NONCE_BYTES)
     with contextlib.suppress(OSError, EOFError):

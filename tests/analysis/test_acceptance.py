@@ -1,4 +1,4 @@
-"""Bounds of acceptance sampling, compared with published tables and with their own definitions."""
+"""Acceptance sampling: bounds and sampling plans are compared with published tables and with their definitions."""
 
 from __future__ import annotations
 
@@ -59,19 +59,16 @@ def test_sampling_plans_with_misses_are_those_of_published_tables(confidence, sh
 
 
 def at_most(misses, trials, missed):
-    """Return the exact probability of at most ``misses`` misses in ``trials`` trials.
-
-    ``missed`` is the probability of a miss in one trial.
-    """
+    """Return the exact probability of at most ``misses`` misses, if one trial misses with probability ``missed``."""
     return sum(math.comb(trials, i) * missed**i * (1 - missed) ** (trials - i) for i in range(misses + 1))
 
 
 @given(st.integers(500, 999), st.integers(500, 999), st.integers(0, 12))
 def test_a_sampling_plan_is_the_smallest_that_shows_it_by_the_exact_binomial(confidence, share, misses):
-    """Storage with exactly ``share`` of its operations within the limit passes the plan with at most the allowed risk.
+    """The plan's number of trials is the smallest that keeps the risk of a wrong pass at most 1 - confidence.
 
-    With one trial fewer, the risk would be higher. ``share`` and ``confidence`` are in thousandths; the allowed risk is
-    1 - confidence.
+    A wrong pass: storage with exactly ``share`` of its operations within the limit passes. ``share`` and ``confidence``
+    are in thousandths.
     """
     trials = trials_for(share / 1000, confidence / 1000, misses)
     missed, risk = Fraction(1000 - share, 1000), Fraction(1000 - confidence, 1000)
@@ -113,7 +110,7 @@ def test_k_factors_are_those_of_published_tables(count, share, confidence, k):
 def test_the_bound_holds_as_often_as_it_says_where_times_are_log_normal():
     """In 95 % of 2,000 draws, the bound from ten log-normal times is above the true 99 % quantile, exp(2.33).
 
-    The test accepts 1.5 percentage points more or less, which is three standard deviations.
+    The test accepts a deviation of 1.5 percentage points, which is three standard deviations.
     """
     draw = random.Random(1)
     true = math.exp(2.3263478740408408)

@@ -1,4 +1,4 @@
-"""``pytest-ckpt diff OFF ON --encryption``: the cost of encryption, from two runs that differ in nothing else."""
+"""``pytest-ckpt diff OFF ON --encryption``: the cost of encryption, from two runs that are otherwise identical."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytest-ckpt diff`` lists the changes between two runs, and nothing else."""
+"""``pytest-ckpt diff`` lists the changes between two runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics: known values; simulations count the false alarms and the changes that are not found."""
+"""Statistics: known values, and simulations that count false alarms and missed changes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ DRAWN = {
 
 
 def noisy(rng, count, *, spread=0.05, slow=1.0):
-    """Return ``count`` random times like those of real runs: skewed, and one in twenty is an outlier."""
+    """Return ``count`` random times that resemble those of real runs: skewed, with 5 % outliers."""
     return [slow * rng.lognormvariate(0.0, spread) * (rng.uniform(1.5, 4) if rng.random() < 0.05 else 1)
             for _ in range(count)]  # fmt: skip
 
 
 def by_enumeration(before, after):
-    """Compute the probability of the rank test, by trying every assignment of the values to before and after."""
+    """Compute the two-sided probability of the rank test by enumerating all assignments of the values."""
     whole = sorted([*before, *after])
     seen = sum(a > b for a in after for b in before)
     pairs = len(before) * len(after)
@@ -71,10 +71,7 @@ def test_ties_are_no_evidence():
 
 @pytest.mark.parametrize("spread", [0.005, 0.05, 0.3])
 def test_an_unchanged_noisy_series_raises_fewer_false_alarms_than_promised(spread):
-    """Fewer than 1 % of unchanged series raise an alarm, with any noise.
-
-    The seed is fixed, so the count is repeatable.
-    """
+    """Fewer than 1 % of unchanged series raise an alarm, at each level of noise. The seed is fixed."""
     rng = random.Random(f"unchanged {spread}")
     alarms = sum(find_change(noisy(rng, 61, spread=spread)) is not None for _ in range(SERIES))
     assert alarms / SERIES < 0.01
@@ -90,9 +87,9 @@ def test_a_short_series_raises_no_more_of_them(before):
 @pytest.mark.thorough
 @pytest.mark.parametrize("spread", [0.02, 0.05])
 def test_who_looks_every_morning_of_a_year_is_hardly_ever_alarmed(spread):
-    """In 60 unchanged years with a look on each of 365 days, at most three raise an alarm.
+    """Of 60 simulated years without a change, evaluated on each of 365 days, at most three raise an alarm.
 
-    None reports a slowdown of 10 % or more. The seed is fixed.
+    No alarm reports a slowdown of 10 % or more. The seed is fixed.
     """
     rng = random.Random(f"years {spread}")
     found = slower = 0
@@ -107,7 +104,10 @@ def test_who_looks_every_morning_of_a_year_is_hardly_ever_alarmed(spread):
 
 @pytest.mark.parametrize(("before", "runs"), [(22, 5), (12, 8), (8, 13), (6, 21)])
 def test_a_clear_change_shows_as_soon_as_it_can(before, runs):
-    """As documented: a change after ``before`` runs is reported ``runs`` runs later, and not one run earlier."""
+    """A change after ``before`` runs is reported ``runs`` runs later, as documented.
+
+    With one run fewer before or after the change, it is not reported.
+    """
     quiet = [1.0 + i * 7 % 11 / 1000 + i / 1e6 for i in range(before + runs)]
     series = quiet[:before] + [1.2 * v for v in quiet[before:]]
     found = find_change(series)
@@ -132,7 +132,7 @@ def test_a_series_that_is_too_short_shows_nothing_and_one_that_is_just_not_does(
     ],
 )  # fmt: skip
 def test_a_real_slowdown_is_found_through_noise(spread, slow, runs, share):
-    """As documented: a slowdown of 15 % is found in 8 to 13 nights with 2 % of noise, in 13 to 21 with 5 %."""
+    """A slowdown is found ``runs`` nights after it began in at least ``share`` of 300 noisy series, as documented."""
     rng = random.Random(5)
     found = [
         find_change(noisy(rng, 40, spread=spread) + noisy(rng, runs, spread=spread, slow=slow)) for _ in range(300)
@@ -169,7 +169,7 @@ def test_the_interval_holds_the_ratio_and_is_always_the_same():
 def test_the_interval_covers_what_it_promises_about():
     """At least 90 % of the intervals contain the true ratio.
 
-    In theory 95 % do, but the estimate from ten values deviates from that.
+    The nominal share is 95 %; an estimate from ten values reaches slightly less.
     """
     rng = random.Random(3)
     found = [ratio_of_medians(noisy(rng, 10), noisy(rng, 10, slow=1.2)) for _ in range(60)]
@@ -235,7 +235,7 @@ def test_ranks_that_are_all_alike_stay_so_and_few_times_say_nothing() -> None:
 
 
 def test_a_tail_that_few_ranks_make_is_less_sure_and_that_of_one_says_nothing_of_others() -> None:
-    """Twenty operations of 8 ranks, in which one, two or all ranks use a slow server."""
+    """The interval is wider if two ranks are slow than if all eight are; one slow rank gives no interval."""
     chance = random.Random("slow server")
 
     def found(slow: int):

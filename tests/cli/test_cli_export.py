@@ -1,4 +1,4 @@
-"""``pytest-ckpt export --mlperf`` writes runs in DLIO's format; ``judge`` gives the same verdicts on them."""
+"""``pytest-ckpt export --mlperf`` writes runs in DLIO's format. ``judge`` gives the same verdicts on the export."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMES = ("SAVE", "LOAD", "REPEAT")
 
 
 def committed(measurement, seconds=0.75):
-    """Return the measurement with each save ``seconds`` longer: rank 0 commits after the slowest rank has ended."""
+    """Return the measurement with ``seconds`` added to each save, as if rank 0 committed after the slowest rank."""
     operations = [
         dataclasses.replace(o, seconds=o.seconds + seconds) if o.kind == "save" else o for o in measurement.operations
     ]
@@ -28,9 +28,9 @@ def committed(measurement, seconds=0.75):
 
 @pytest.fixture
 def exported(tmp_path, capsys):
-    """Return a function that makes a full run and exports it.
+    """Return a function that makes a full run, exports it, and runs ``judge`` on the export.
 
-    It returns the run's report, the exported directory, and the output of ``judge`` on that directory.
+    It returns the run's report, the exported directory, and the output of ``judge``.
     """
 
     def run(name="run", **message):

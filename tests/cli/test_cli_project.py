@@ -1,4 +1,4 @@
-"""``pytest-ckpt project`` projects rates to more clients, from the directories of runs with few clients."""
+"""``pytest-ckpt project`` projects throughput to more clients, from runs with few clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.covers(commands=("project",))
 def directories(tmp_path_factory):
     """Directories of runs with 1, 2, 4 and 8 ranks.
 
-    The save rate stops growing at two ranks; the load rate grows with the ranks.
+    The save rate stops growing at two ranks. The load rate grows with the ranks.
     """
     home = tmp_path_factory.mktemp("project")
     made = []
@@ -56,7 +56,7 @@ def test_network_and_ceiling_bound_what_is_not_determined(project) -> None:
 
 @pytest.fixture(scope="module")
 def grown_run(tmp_path_factory):
-    """Directory of a run that measured 1, 2, 4 and 8 of its ranks.
+    """Directory of one run that measured 1, 2, 4 and 8 of its ranks.
 
     Its rates stop growing at 2 GB/s. The vendor states a maximum of 3 GB/s.
     """
@@ -85,7 +85,7 @@ def test_one_run_that_grew_its_clients_is_enough(grown_run, capsys) -> None:
 
 
 def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directories, capsys) -> None:
-    """If a second run is named, its rates join the rates of the first run at its client count; the other rates stay."""
+    """A second run with one rank adds its rates to the first run's rates at one client. Other counts are unchanged."""
     alone, both = rows_of(capsys, grown_run)["save"], rows_of(capsys, grown_run, directories[0])["save"]
     added = len(both["rates"]["1"]) - len(alone["rates"]["1"])
     assert added == 3

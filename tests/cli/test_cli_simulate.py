@@ -1,4 +1,4 @@
-"""``pytest-ckpt simulate`` simulates months of training with the saves and loads of a run's directory."""
+"""``pytest-ckpt simulate`` simulates months of training with the save and load times of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture
 def simulate(capsys, directory):
-    """Return a function that runs ``pytest-ckpt simulate`` on the directory and returns its output."""
+    """Return a function that runs ``pytest-ckpt simulate`` on a run's directory and returns its output."""
 
     def run(*words):
         code = main(["simulate", str(directory), "--runs=200", *words])

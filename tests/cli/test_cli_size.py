@@ -1,4 +1,4 @@
-"""``pytest-ckpt size`` prints the storage that clusters require, before there is a target."""
+"""``pytest-ckpt size`` prints the storage that a cluster requires; no target is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.covers(commands=("size",))
 def size(capsys):
     """Return a function that runs ``pytest-ckpt size`` and returns its output.
 
-    The cluster has 16,000 accelerators unless an argument changes it.
+    The default cluster has 16,000 accelerators.
     """
 
     def run(*arguments):
@@ -31,7 +31,7 @@ def size(capsys):
 
 @pytest.fixture
 def rows(size):
-    """Return a function that runs ``pytest-ckpt size --json`` and returns the rows of its document."""
+    """Return a function that runs ``pytest-ckpt size --json`` and returns the document's rows."""
     return lambda *arguments: json.loads(size("--json", *arguments))["rows"]
 
 
@@ -87,7 +87,7 @@ def test_a_row_for_each_model_and_cluster_and_a_formula_for_each_figure(size, ro
 
 @pytest.mark.parametrize("budget", ["1%", "2%"])
 def test_other_load_budgets_stand_beside_the_one_of_the_run(size, budget: str) -> None:
-    """The same four load budgets are shown for any chosen budget, because the default has no published source."""
+    """The same four load budgets are shown, whichever budget is chosen."""
     text = size("--cluster=16000", "--model=llama3-405b", f"--ckpt-load-budget={budget}")
     words = "102 GB/s in 55.7 s 51 GB/s in 111 s 25.5 GB/s in 3.71 min 10.2 GB/s in 9.28 min"
     assert words in " ".join(text.split())

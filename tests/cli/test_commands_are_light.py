@@ -1,4 +1,4 @@
-"""Commands that decide from files need no library that measures: neither torch nor MPI nor pytest."""
+"""Commands that evaluate files work without torch, MPI and pytest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kept(run, tmp_path_factory):
     ids=" ".join,
 )  # fmt: skip
 def test_they_need_neither_torch_nor_mpi_nor_pytest(run, kept, tmp_path, words):
-    """The commands work in an environment in which each import of torch, MPI or pytest raises an error."""
+    """The commands work in an environment where importing torch, MPI or pytest raises an error."""
     blocked = tmp_path / "blocked"
     for name in BLOCKED:
         (blocked / name).mkdir(parents=True)
@@ -70,7 +70,7 @@ def test_they_need_neither_torch_nor_mpi_nor_pytest(run, kept, tmp_path, words):
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_numpy_is_loaded_where_a_forecast_is_simulated_and_nowhere_else(run, words, simulates):
-    """A report contains a forecast, so only commands that print a report as JSON or compare it run the simulation."""
+    """Only commands that print a report as JSON or verify it run the simulation for its forecast, and import numpy."""
     script = (
         "import sys; from pytest_ckpt.cli.main import main; main(sys.argv[1:]); "
         "print('numpy' in sys.modules, file=sys.stderr)"

@@ -1,4 +1,4 @@
-"""Content of files and names is escaped before a command prints it, so that it cannot control the terminal."""
+"""Control characters from files and names are escaped before a command prints them to the terminal."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ def test_a_plan_from_files_that_hold_it(what, text, tmp_path, capsys):
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_no_command_prints_past_it(module):
-    """Each ``print`` of a command gets JSON, which escapes, or text that `say` or `printable` has escaped."""
+    """Each ``print`` of a command gets the result of ``json.dumps`` or ``printable``.
+
+    Both escape control characters.
+    """
     passed = ("json.dumps(", "printable(")
     for call in ast.walk(ast.parse(module.read_text())):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print":

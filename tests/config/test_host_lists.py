@@ -1,4 +1,4 @@
-"""Lists of hosts: Slurm's ranges and Open MPI's host files."""
+"""Lists of hosts: Slurm's ranges and Open MPI's hostfiles."""
 
 from __future__ import annotations
 

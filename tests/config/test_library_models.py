@@ -1,4 +1,4 @@
-"""Models whose tensors transformers counts are the same as those of our own families, with the same sharding."""
+"""Models that the library transformers counts equal the models of our own families, with the same sharding."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ print(json.dumps({name: answer_of(given) for name, given in json.load(sys.stdin)
 def answers_to(configs: dict[str, Any]) -> dict[str, Any]:
     """Return the answer of `answer_of` to each configuration, by name.
 
-    One process handles all configurations, because the import of the library takes seconds.
+    One process answers all of them, because importing the library takes seconds.
     """
     given = json.dumps(configs)
     done = subprocess.run(
@@ -71,7 +71,7 @@ def listed(library) -> dict[str, Any]:
 
 @pytest.fixture
 def by_library(listed, monkeypatch, tmp_path):
-    """Return a function that creates the model of a listed configuration from the library's recorded counts."""
+    """Return a function that builds the model of a listed configuration from the library's recorded counts."""
 
     def count(name: str, config: dict[str, Any], parallel: str = "dp=8,zero=3") -> Model:
         file = tmp_path / "public.json"
@@ -153,7 +153,7 @@ def test_what_the_library_cannot_count_is_refused_in_a_sentence(listed, name: st
 
 @needs_library
 def test_a_plan_counts_by_the_library_without_network_and_without_the_file_s_code(tmp_path, capsys) -> None:
-    """Code that a configuration names is not run, and opening a network connection is forbidden."""
+    """Code that a configuration names is not run, and no network connection is opened."""
     file = tmp_path / "config.json"
     marker = tmp_path / "ran"
     (tmp_path / "modeling_x.py").write_text(f"open({str(marker)!r}, 'w')")
@@ -254,9 +254,9 @@ NESTED = {
 @needs_library
 @pytest.mark.thorough
 def test_any_change_of_a_configuration_is_counted_or_refused_in_a_sentence() -> None:
-    """Randomly changed configurations are counted, or refused without a Python error in the message.
+    """Randomly changed configurations are counted, or refused by a message without Python terms.
 
-    The fuzzers in tests/support/fuzz start no process, so only this test passes such files to the library.
+    Only this test passes such files to the library: the fuzzers in tests/support/fuzz start no process.
     """
     changed: dict[str, dict[str, Any]] = {}
     for number in range(120):
@@ -271,7 +271,7 @@ def test_any_change_of_a_configuration_is_counted_or_refused_in_a_sentence() -> 
 
 
 def said_of_each(configs: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return the message that refuses each configuration; it is empty if the library counts the configuration."""
+    """Return the message that refuses each configuration, by name; empty if the library counts it."""
     said = {}
     for what, answer in answers_to(configs).items():
         said[what] = ""

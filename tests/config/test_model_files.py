@@ -1,4 +1,4 @@
-"""Models that a user describes in TOML or config.json have their published sizes. A mistake gives a clear message."""
+"""Model files of users (TOML or config.json): known models have their published sizes, mistakes give clear messages."""
 
 from __future__ import annotations
 
@@ -40,16 +40,13 @@ tensors = [[256, 64], [7]]
 
 @pytest.fixture(autouse=True)
 def without_the_library(monkeypatch) -> None:
-    """Use only our own model families, also if transformers is installed.
-
-    test_library_models.py tests the library.
-    """
+    """Use only our own model families, even if transformers is installed. test_library_models.py tests the library."""
     monkeypatch.setattr(library_models, "is_installed", lambda: False)
 
 
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
-    """Return a function that writes a text to a file in an empty directory and returns the model that it describes."""
+    """Return a function that writes a model file in an empty directory and returns the model it describes."""
     monkeypatch.chdir(tmp_path)
 
     def choose(name: str, text: str, parallel: str | None = None, **more: str) -> Model:
@@ -371,7 +368,7 @@ def test_any_value_in_a_configuration_is_taken_or_refused(tmp_path_factory, data
 @given(data=st.data())
 @settings(deadline=None)
 def test_any_kept_definition_is_taken_or_refused(tmp_path_factory, data: st.DataObject) -> None:
-    """Any model definition in an untrusted report gives the model with the original digest, or an error."""
+    """A model definition in an untrusted report gives the model with the recorded digest, or an error."""
     file = tmp_path_factory.mktemp("models") / "a.toml"
     file.write_text(SMALL + PARALLEL)
     (model,) = resolve({"ckpt_model": str(file)}, {}).models

@@ -1,4 +1,4 @@
-"""The table of options, the places where each can be set, and the precedence of these places."""
+"""The option table, the sources from which an option can be set, and their precedence."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def origin(of, key):
 
 
 def refused(key, file, text):
-    """Write ``text`` to ``file``, pass the file to option ``key``, and return the message that refuses it.
+    """Write ``text`` to ``file``, set option ``key`` to this file, and return the message that refuses it.
 
-    The message names the file.
+    Checks that the message names the file.
     """
     file.write_text(text)
     with pytest.raises(UsageError) as refusal:

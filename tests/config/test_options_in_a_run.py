@@ -1,4 +1,4 @@
-"""Options in a real pytest run: pytest's own files are read, and the report states the source of each value."""
+"""Options in a real pytest run: pytest's configuration files are read. The report states the source of each value."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def test_an_empty_line_of_the_configuration_says_nothing(front_door, pytester):
 
 
 def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_usual(front_door, pytester):
-    """No test is selected, so the ranks only inspect their host, and the report contains the settings."""
     pytester.mkdir("target")
     (pytester.path / "array.toml").write_text('ckpt_save_budget = "3%"\nckpt_load_budget = "3%"\n')
     (pytester.path / "pytest.ini").write_text(

@@ -1,4 +1,4 @@
-"""`--help` lists the options of daily use briefly, `pytest-ckpt options` lists all; neither starts anything."""
+"""`--help` lists the common options briefly, and `pytest-ckpt options` lists all options. Both start no run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ckpt.facts.options import ACTIONS, GROUPS, OPTIONS, option_of, with_
 
 
 def one_line(text):
-    """Return the text without white space, because the help breaks its lines at spaces and hyphens."""
+    """Return the text without white space, because the help breaks lines at spaces and hyphens."""
     return "".join(text.split())
 
 

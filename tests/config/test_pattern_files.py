@@ -1,4 +1,4 @@
-"""Files that claim to be patterns of a job: each mistake is reported in a sentence. The fuzzers found some of them."""
+"""Invalid pattern files of a job: each mistake gives a clear message. The fuzzers found some of these files."""
 
 from __future__ import annotations
 

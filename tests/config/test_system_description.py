@@ -1,4 +1,4 @@
-"""The vendor's description of the tested system: how it is read, when it is required, and which entries are missing."""
+"""The vendor's description of the tested system: how it is read, when it is required, which entries are missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDED = [f"{table}.{fact.name}" for table, facts in FACTS.items() for fact in f
 
 
 def filled(text):
-    """Return the template with the ``#`` removed from each example line; the picture stays commented out."""
+    """Return the template with each example line uncommented, except the line for the picture."""
     lines = (line for line in text.splitlines() if not line.startswith("# picture"))
     return "\n".join(line[2:] if " = " in line or line.startswith("# [[") else line for line in lines)
 

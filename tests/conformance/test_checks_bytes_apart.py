@@ -1,4 +1,4 @@
-"""Checks of bytes name the kind of failure: a refused call, a small limit, a fault between two clients, wrong bytes."""
+"""Checks of bytes name the type of failure: refused call, small limit, fault between two clients, wrong bytes."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_a_volume_that_is_nearly_full_is_no_place_to_measure_free_space(mount):
 
 
 def test_a_hard_link_that_is_read_as_it_was_before_is_called_older_and_not_unknown(make_home):
-    """A client that caches pages per name returns old bytes. The check names them as bytes of an older version.
+    """A client that caches pages by name returns old bytes. The check reports bytes of an older version.
 
-    encfs caches so with the option kernel_cache.
+    encfs caches by name with the option kernel_cache.
     """
     code = (
         "from pathlib import Path\n"
@@ -53,9 +53,9 @@ def test_a_hard_link_that_is_read_as_it_was_before_is_called_older_and_not_unkno
 
 
 def test_a_truncating_open_that_hangs_is_named_with_what_the_kernel_says(make_home):
-    """One of many calls of open with O_TRUNC never returns. The check names the call and the kernel's wait state.
+    """If an open with O_TRUNC hangs, the check names the call and the kernel's wait state.
 
-    The test replaces the file by a pipe that has no reader.
+    The test replaces the file by a pipe without a reader.
     """
     code = (
         "import contextlib, os\n"
@@ -113,7 +113,7 @@ def test_a_copy_that_fails_in_another_way_is_named(make_home):
 def test_a_file_system_that_ends_below_an_offset_says_so(mount):
     """The maximum file size of a file system is reported as a fact, not as a fault.
 
-    The maximum is 4 TiB here: ext4 with blocks of 1 KiB.
+    Here it is 4 TiB: ext4 with blocks of 1 KiB.
     """
     point = mount("ext4", 100)
     assert file_system_of(point) == "ext2/ext3"

@@ -1,4 +1,4 @@
-"""DURABLE, ERRORS and LIVE pass on honest storage, and each fails if bytes, names or errors are lost."""
+"""DURABLE, ERRORS and LIVE pass on correct storage. Each fails if bytes, names or errors are lost."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ REMOVES_BY_NAME = "find POINT -depth ( -name *canary* -o -name created -o -name 
 
 
 def call_fails(call, error):
-    """Return Python code that a check runs first.
-
-    It lets a function of ``os`` raise ``error`` from its tenth call on.
-    """
+    """Return Python code for a check to run first: a function of ``os`` raises ``error`` from its tenth call on."""
     return f"""
 import errno, os
 true, times = os.{call}, 0
@@ -145,7 +142,7 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
 def test_a_command_that_removes_what_was_never_fsynced_is_no_power_cut(mount, make_home):
     """DURABLE.power-cut detects a command that only imitates a power cut.
 
-    The command reads the list of acknowledged names and removes all other files.
+    This command reads the list of acknowledged names and removes all other files.
     """
     point, home = mount("ext4", 96), make_home("witness")
     directory, witness, command = point / "directory", home / "witness", home / "cheat"
@@ -256,7 +253,7 @@ os.fsync = lambda fd: (time.sleep(0.5), true_fsync(fd))
 
 @pytest.fixture(scope="module")
 def mounted(make_home):
-    """A mounted FUSE target without faults. A test can switch faults on."""
+    """A mounted FUSE target without faults. Tests can inject faults."""
     need_fuse()
     with misbehaving(make_home("misbehaving")) as target:
         yield target
@@ -311,9 +308,9 @@ def test_a_target_that_misbehaves_is_told_by_its_fault(check, fault, kind, targe
 
 
 def cut_by(target, command, sabotage=""):
-    """Run DURABLE.power-cut with a shell command, which leaves the power on.
+    """Run DURABLE.power-cut with a shell command that does not cut the power; return the observation.
 
-    Check that the observation has no anomaly, and return it.
+    Checks that the observation has no anomaly.
     """
     words = f"--power-cut={shlex.join(['sh', '-c', command])}"
     seen = made("DURABLE.power-cut", target.path, words, "--power-cuts=1", share=0.1, sabotage=sabotage)

@@ -1,4 +1,4 @@
-"""FULL: a full volume refuses writes, keeps its files, and can use its freed space again."""
+"""FULL: a full volume refuses writes, keeps its files, and can use freed space again."""
 
 from __future__ import annotations
 

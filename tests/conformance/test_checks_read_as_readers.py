@@ -1,4 +1,4 @@
-"""Checks read as readers of checkpoints do: without stat before a read, and to the end after a short read."""
+"""Checks read files as checkpoint loaders do: without stat before a read, and to the end after a short read."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ NAME_IS_NOT_KNOWN = "from pathlib import Path\nPath.exists = lambda self, **more
 
 
 def agent(code):
-    """Return the command that starts an agent. The agent runs ``code`` first."""
+    """Return the command of an agent (a second client's process) that first runs ``code``."""
     return [sys.executable, "-c", f"{code}\nfrom pytest_ckpt.conformance.agent import main; main()"]
 
 
 def elsewhere(directory, code=""):
-    """Return check options for a second client in ``directory``: an agent that runs ``code`` first."""
+    """Return check options for a second client in ``directory``: an agent that first runs ``code``."""
     return (f"--second-directory={directory}", f"--second-command={shlex.join(agent(code))}")
 
 
 def every_agent(code):
-    """Return Python code that a check runs first: each agent of the check on this host then runs ``code`` first."""
+    """Return Python code for a check to run first. Each agent that the check starts then runs ``code`` first."""
     return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
@@ -148,7 +148,7 @@ def test_a_direct_read_that_comes_short_is_continued(step, tmp_path, monkeypatch
     calls = []
 
     def short(descriptor, views, offset):
-        """Read only a few bytes in the first read at each offset, as if a signal interrupted it; return their count."""
+        """Like preadv, but the first read at each offset returns only a few bytes."""
         calls.append(offset)
         count = step if calls.count(offset) == 1 else len(views[0])
         return true(descriptor, [memoryview(views[0])[:count]], offset)
@@ -170,7 +170,7 @@ def test_a_file_is_read_to_the_read_that_returns_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
 def test_no_check_reads_by_a_call_that_asks_for_the_size_first(path):
-    """Checks do not read with Path.read_bytes, read_text or readall, which call fstat first.
+    """Checks do not use Path.read_bytes, read_text or readall, because these call fstat before the read.
 
     One check uses read_text for files that are not on the target.
     """

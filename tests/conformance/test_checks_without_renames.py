@@ -1,4 +1,4 @@
-"""Checks on a target that refuses to rename directories commit with a marker file, as saves do."""
+"""If a target refuses to rename directories, checks commit with a marker file, as saves do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CommitByMarker.perform = lambda self, final, calls: None
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A target with a second client, and a small target of the same kind as the small volume."""
+    """A target with a second client, and a small target of the same type that serves as the small volume."""
 
     target: Target
     small: Target

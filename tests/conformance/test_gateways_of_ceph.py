@@ -1,6 +1,6 @@
-"""Defects of Ceph's gateway that the checks find, each reproduced with boto3 and without code of pytest-ckpt.
+"""Defects of Ceph's object gateway (RGW) that the checks find, reproduced with boto3 instead of pytest-ckpt.
 
-The checks know what S3 answers. If a test here fails, update the table of known defects in test_other_servers.py.
+If a test here fails, Ceph has changed: update the table of known defects in test_other_servers.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def s3(ceph: Gateways) -> Any:
 
 
 def answered(call: Callable[[], Any]) -> tuple[int, str]:
-    """Call ``call`` and return (HTTP status, error code); the error code is empty if the request succeeded."""
+    """Call ``call`` and return (HTTP status, error code). The error code of a successful request is empty."""
     from botocore.exceptions import ClientError  # noqa: PLC0415 - slow import, and every worker collects this
 
     try:
@@ -57,7 +57,7 @@ def uploaded(s3: Any, key: str, numbers: tuple[int, ...]) -> tuple[str, dict[int
 
 
 def ended(s3: Any, key: str, upload: str, parts: dict[int, str], **conditions: str) -> tuple[int, str]:
-    """Complete an upload with ``parts`` in their order; return (HTTP status, error code)."""
+    """Complete an upload with ``parts`` in the given order; return (HTTP status, error code)."""
     named = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in parts.items()]}
     return answered(
         lambda: s3.complete_multipart_upload(
@@ -67,7 +67,7 @@ def ended(s3: Any, key: str, upload: str, parts: dict[int, str], **conditions: s
 
 
 def test_create_the_end_of_an_upload_replaces_an_object_that_must_not_be_there(s3: Any) -> None:
-    """A completed upload ignores If-None-Match, which a PUT obeys. Detected by OBJECT-CREATE.multipart."""
+    """Completing an upload ignores If-None-Match, although a PUT obeys it. Detected by OBJECT-CREATE.multipart."""
     s3.put_object(Bucket=BUCKET, Key="create", Body=b"the first")
     refused = answered(lambda: s3.put_object(Bucket=BUCKET, Key="create", Body=b"another", IfNoneMatch="*"))
     assert refused == (412, "PreconditionFailed")
@@ -77,47 +77,47 @@ def test_create_the_end_of_an_upload_replaces_an_object_that_must_not_be_there(s
 
 
 def test_digest_a_wrong_checksum_of_an_object_is_accepted(s3: Any) -> None:
-    """Detected by OBJECT-DIGEST.object. A wrong Content-MD5 is refused."""
+    """An object with a wrong CRC-32 is accepted; a wrong Content-MD5 is refused. Detected by OBJECT-DIGEST.object."""
     md5 = answered(lambda: s3.put_object(Bucket=BUCKET, Key="digest", Body=DATA, ContentMD5="A" * 22 + "=="))
     assert md5 == (400, "BadDigest")
     assert answered(lambda: s3.put_object(Bucket=BUCKET, Key="digest", Body=DATA, ChecksumCRC32=WRONG_CRC32))[0] == 200
 
 
 def test_digest_a_wrong_checksum_of_a_part_is_accepted(s3: Any) -> None:
-    """Detected by OBJECT-DIGEST.part."""
+    """A part with a wrong checksum is accepted. Detected by OBJECT-DIGEST.part."""
     upload = s3.create_multipart_upload(Bucket=BUCKET, Key="part")["UploadId"]
     words = {"Bucket": BUCKET, "Key": "part", "UploadId": upload, "PartNumber": 1, "Body": DATA}
     assert answered(lambda: s3.upload_part(**words, ChecksumCRC32=WRONG_CRC32)) == (200, "")
 
 
 def test_digest_a_checksum_that_was_sent_does_not_come_back(s3: Any) -> None:
-    """Detected by OBJECT-DIGEST.kept."""
+    """The gateway does not return the checksum that a PUT sent. Detected by OBJECT-DIGEST.kept."""
     right = base64.b64encode(zlib.crc32(DATA).to_bytes(4, "big")).decode()
     s3.put_object(Bucket=BUCKET, Key="kept", Body=DATA, ChecksumCRC32=right)
     assert "ChecksumCRC32" not in s3.head_object(Bucket=BUCKET, Key="kept", ChecksumMode="ENABLED")
 
 
 def test_limits_part_10001_is_accepted(s3: Any) -> None:
-    """Detected by OBJECT-LIMITS.parts."""
+    """The gateway accepts part 10,001, although S3 allows 10,000. Detected by OBJECT-LIMITS.parts."""
     upload = s3.create_multipart_upload(Bucket=BUCKET, Key="limits")["UploadId"]
     words = {"Bucket": BUCKET, "Key": "limits", "UploadId": upload, "PartNumber": 10_001, "Body": DATA}
     assert answered(lambda: s3.upload_part(**words)) == (200, "")
 
 
 def test_limits_parts_in_descending_order_are_accepted(s3: Any) -> None:
-    """S3 would refuse parts in descending order. OBJECT-LIMITS.parts does not reach this defect.
+    """Parts in descending order are accepted, although S3 refuses them. No check detects this.
 
-    Before that, the check omits a part from an upload. The gateway refuses this, and the check ends.
+    OBJECT-LIMITS.parts ends earlier, because the gateway refuses an upload with an omitted part.
     """
     upload, parts = uploaded(s3, "descending", (1, 2))
     assert ended(s3, "descending", upload, dict(sorted(parts.items(), reverse=True))) == (200, "")
 
 
 def test_multipart_an_end_that_leaves_out_a_part_is_refused(s3: Any) -> None:
-    """The gateway refuses to complete an upload without one of its parts, which S3 allows.
+    """The gateway refuses to complete an upload without one of its parts, although S3 allows this.
 
-    Detected by OBJECT-MULTIPART.parts and OBJECT-LIMITS.parts. Like S3, the gateway accepts parts out of order, resent
-    parts and gaps in their numbers.
+    Detected by OBJECT-MULTIPART.parts and OBJECT-LIMITS.parts. Like S3, the gateway accepts parts that are sent out of
+    order or twice, and gaps in their numbers.
     """
     upload, parts = uploaded(s3, "left-out", (1, 2))
     assert ended(s3, "left-out", upload, {1: parts[1]}) == (400, "InvalidPart")
@@ -128,9 +128,9 @@ def test_multipart_an_end_that_leaves_out_a_part_is_refused(s3: Any) -> None:
 
 
 def test_an_upload_that_one_gateway_ends_is_locked_for_the_other(ceph: Gateways) -> None:
-    """While one gateway completes an upload, the other gateway fails with an internal error. No check finds this.
+    """While one gateway completes an upload, the other gateway answers with an internal error. No check detects this.
 
-    If the first gateway is killed at that moment, its lock stays, by default for 10 minutes.
+    If the first gateway is killed at that moment, its lock remains, by default for 10 minutes.
     """
     clients = [ceph.boto3(gateway) for gateway in ceph.both]
     answers: list[tuple[int, str]] = []

@@ -1,4 +1,4 @@
-"""Proof of the checks: each fault fails exactly the checks that the table lists for it. Without a fault, all pass."""
+"""The fault matrix: each fault fails exactly the checks that the table lists for it. Without a fault, all pass."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def home(make_home) -> Path:
 
 @pytest.fixture(scope="module")
 def memory(make_home) -> Iterator[tuple[Path, Path]]:
-    """A large and a small file system in memory, which store the files of the FUSE targets."""
+    """A large and a small tmpfs, which store the files of the FUSE targets."""
     mounts = Mounts(make_home)
     try:
         yield mounts("tmpfs", 1536), mounts("tmpfs", 96)
@@ -72,9 +72,9 @@ def pair(home: Path, memory: tuple[Path, Path]) -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def operations(home: Path, memory: tuple[Path, Path]) -> dict[str, set[str]]:
-    """Return the operations that each check requests from a target without faults, by check.
+    """Return {check: operations that it requests from a target without faults}.
 
-    A fault that affects only other operations cannot change the result of the check.
+    A fault in other operations cannot change the result of the check.
     """
     with a_pair(home, memory) as honest:
         honest.target.record()

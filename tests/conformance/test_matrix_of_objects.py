@@ -1,6 +1,6 @@
-"""Proof of the object-store checks: each fault fails the checks that the table lists for it.
+"""The fault matrix of the object-store checks: each fault fails the checks that the table lists for it.
 
-A store without faults fails no check.
+A store without faults passes all checks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rows of the fault matrix that need a complete run: faults of speed, and the requirements that each fails.
+"""The fault matrix of complete runs: each fault of speed fails the requirements that the table lists for it.
 
-A target without faults meets them all.
+A target without faults meets all requirements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def target(make_home) -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def blind_target(make_home, target: Target) -> Iterator[Target]:
-    """A target with two clients. The kernel cannot count the cached pages of either."""
+    """A target with two clients, whose cached pages the kernel cannot count."""
     with misbehaving(make_home("blind"), second=True, direct_io=True) as mounted:
         yield mounted
 

@@ -1,4 +1,4 @@
-"""Object-store servers of other projects (S3, Azure, Google): the checks find the known defects and no others."""
+"""Object-store servers of other projects (S3, Azure, Google): the checks find exactly the known defects."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.thorough
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """The known defects of a server.
+    """A server and its known defects.
 
-    ``fails`` maps each check that always fails to words of the reason; ``may_fail`` contains the checks that fail in
+    ``fails`` maps each check that always fails to words of its reason. ``may_fail`` contains the checks that fail in
     some runs.
     """
 

@@ -1,4 +1,4 @@
-"""The second client is a process that executes requests and reports its errors; every wait for it has a limit."""
+"""The second client: a process that executes requests and reports its errors. Every wait for it has a time limit."""
 
 from __future__ import annotations
 
@@ -102,10 +102,7 @@ def test_an_agent_that_ends_is_said_to_be_gone(tmp_path):
 
 
 def test_requests_of_any_size_arrive_whole(client, tmp_path):
-    """A request with 5,000 names of 200 characters arrives complete.
-
-    A check often sends more than a thousand expected names.
-    """
+    """A request with 5,000 names of 200 characters arrives complete. Checks often send over 1,000 names."""
     names = [f"{number:0200d}" for number in range(5000)]
     seen = client.ask("wait_until", str(tmp_path), look="names", wanted=names, seconds=0)
     assert not seen["agreed"]

@@ -1,4 +1,4 @@
-"""Races on slow storage end in time and keep the results so far. A slow call in a race is not reported as hung."""
+"""On slow storage, checks of races end in time and keep their results. A slow call is not reported as a hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check records about the processes that it starts."""
+"""Worker processes of checks: the record of their start, their signals and their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command shown on a page has only options that exist, also if no test runs the command."""
+"""The options of every command on a page exist, even if no test runs the command."""
 
 from __future__ import annotations
 

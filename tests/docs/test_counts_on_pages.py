@@ -1,4 +1,4 @@
-"""The counts on pages (of checks, requirements, engines, …) equal the rows of the tables in the code."""
+"""Counts on pages (of checks, requirements, engines, …) equal the numbers of rows in the code's tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _BROKEN_LINE = re.compile(r"(?<!\n)\n(?![\n|#-])")
 
 @dataclass(frozen=True)
 class Counted:
-    """A count on a page: its value, and the words that follow it."""
+    """A count on a page: its value, and the words after it."""
 
     page: str
     number: int
@@ -47,7 +47,7 @@ class Counted:
 
 
 def counted_in(page: str, text: str) -> list[Counted]:
-    """Return every count in a page's prose, such as "21 checks". Generated parts and commands are left out."""
+    """Return every count in a page's prose, such as "21 checks". Generated sections and commands are ignored."""
     prose = _BROKEN_LINE.sub(" ", _COMMAND.sub("", _MADE.sub("", text)))
     return [Counted(page, _value(match[1]), match[2].strip().lower()) for match in _COUNTED.finditer(prose)]
 

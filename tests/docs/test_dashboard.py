@@ -1,4 +1,4 @@
-"""The dashboard and its page: every query can be parsed, and uses only metrics and labels that exist."""
+"""The dashboard and its page: every query can be parsed, and its metrics and labels exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUERIES |= {line.strip(): line.strip() for line in SHOWN if line.startswith("   
 
 
 def selectors(expression):
-    """Yield (metric, labels) of each selector in a parsed query, including the labels of its groups."""
+    """Yield (metric, labels) of each selector in a parsed query. The labels of groupings are included."""
     if isinstance(expression, promql_parser.VectorSelector):
         yield expression.name, {matcher.name for matcher in expression.matchers.matchers}
     elif isinstance(expression, promql_parser.MatrixSelector):
@@ -43,7 +43,7 @@ def selectors(expression):
 
 
 def faults_of(query: str) -> list[str]:
-    """Return the metrics and labels of a query that do not exist."""
+    """Return the metrics and labels in a query that do not exist."""
     faults = []
     for name, labels in selectors(promql_parser.parse(query)):
         if name not in LABELS:

@@ -1,4 +1,4 @@
-"""The examples on pages do what the pages say. Each is tested, or a comment above it gives the reason why not."""
+"""The examples on pages give the shown results. A comment above an untested example gives the reason."""
 
 from __future__ import annotations
 

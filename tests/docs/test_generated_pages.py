@@ -1,4 +1,4 @@
-"""Generated pages equal the output of their tables, and name every entry."""
+"""Generated pages equal the output of their generators, and name every entry of the tables."""
 
 from __future__ import annotations
 
@@ -69,10 +69,7 @@ COLUMNS = ROWS.pop("requirement")
 
 
 def kinds_of(requirement):
-    """Return {gate table: gate of the requirement}, as the page shows them.
-
-    If several rows of the page name the requirement, the first row counts.
-    """
+    """Return {gate table: gate of the requirement}, as the page shows them in the first row for the requirement."""
     row = next(kinds for name, kinds in ROWS.items() if name.startswith(f"[{requirement}]"))
     return dict(zip(COLUMNS, row, strict=True))
 

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests, tested without a cluster: they match their schemas, and their pods have the right parts."""
+"""The Kubernetes manifests, tested without a cluster: they match their schemas, and their pods are complete."""
 
 from __future__ import annotations
 
@@ -75,7 +75,6 @@ MPI_JOB = {
 
 
 def check(document):
-    """Raise an error if the document violates its schema."""
     if document["kind"] != "MPIJob":
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
         return
@@ -177,10 +176,9 @@ def test_a_bucket_takes_the_place_of_a_claim_and_its_secret_is_no_word_of_a_comm
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_run_that_failed_is_not_started_again(name):
-    """A failed run is not restarted: each restart policy is "Never".
+    """A failed run is not restarted, because each restart policy is "Never".
 
-    For MPI jobs, the operator uses the policy of a replica, not of its template. The default for a launcher is
-    OnFailure.
+    For MPI jobs, the operator uses the policy of a replica and ignores its template. A launcher's default is OnFailure.
     """
     *_, document = filled(name, values())
     spec = document["spec"]

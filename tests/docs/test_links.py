@@ -1,4 +1,4 @@
-"""Every link on a page leads to an existing place, when the page is read in the repository."""
+"""Every link on a page of the repository leads to an existing file and heading."""
 
 from __future__ import annotations
 

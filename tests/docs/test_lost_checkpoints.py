@@ -1,4 +1,4 @@
-"""The page of lost checkpoints names existing requirements, and a test shows that each detects the cause."""
+"""The page of lost checkpoints: the requirements it names exist, and a test shows that each detects the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/mlperf_v3.md: its tables contain the verdicts of ``judge`` on the published times, and these are plausible."""
+"""docs/mlperf_v3.md: its tables contain the verdicts of ``judge`` on the published times. The times are plausible."""
 
 from __future__ import annotations
 
@@ -47,10 +47,7 @@ def test_a_row_says_what_is_not_known(judged):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['submitter']}-{row['system'][-20:]}-{row['model']}")
 def test_the_times_of_a_row_are_such_as_dlio_writes(row):
-    """Each row has ten saves and ten loads, and a pause of at least 5 s precedes each of them.
-
-    An error in copying the times would violate this.
-    """
+    """Each row has ten saves and ten loads, each after a pause of at least 5 s. A copying error would violate this."""
     assert row["model"] in MODELS
     for kind in ("saves", "loads"):
         assert sum(len(run[kind]) for run in row["runs"]) == 10

@@ -1,4 +1,4 @@
-"""Messages that the pages quote exist in the code; … stands for inserted values."""
+"""Messages that pages quote exist in the code; … stands for inserted values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MADE = [
 def shown(node: ast.expr) -> str:
     """Return the text of a string or f-string, with … for each inserted value.
 
-    A call of `counted` gives … and the plural of the counted word.
+    For a call of `counted`, the text is … and the plural of the counted word.
     """
     if isinstance(node, ast.Constant):
         return str(node.value)
@@ -44,7 +44,7 @@ def shown(node: ast.expr) -> str:
 
 @functools.cache
 def sentences() -> str:
-    """Return all strings of the package and the suites, joined, with … for each inserted value."""
+    """Return all strings of the package and the suites as one text, with … for each inserted value."""
     found = list(MADE)
     for file in sorted([*(CHECKOUT / "pytest_ckpt").rglob("*.py"), *(CHECKOUT / "suites").glob("*.py")]):
         for node in ast.walk(ast.parse(file.read_text())):

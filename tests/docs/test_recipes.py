@@ -1,4 +1,4 @@
-"""The recipes for nightly runs: their files can be read, and their commands work on a small target."""
+"""The recipes for nightly runs: their files are valid, and their commands work on a small target."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VARIABLES = {"CKPT_BIN", "CKPT_HISTORY"}
 
 
 class Night:
-    """A directory in which a recipe runs, with its target, history and programs."""
+    """A directory in which a recipe runs, with target, history and programs."""
 
     def __init__(self, home: Path) -> None:
         self.commands = Commands(home)
@@ -43,7 +43,7 @@ class Night:
         self.configure()
 
     def configure(self, **changes: object) -> None:
-        """Write nightly.toml as shipped, but for a small run, with the given options changed."""
+        """Write nightly.toml as delivered, with the options of a small run and ``changes``."""
         table = tomllib.loads((RECIPES / "nightly.toml").read_text())
         table |= {"ckpt_target": str(self.target), **TINY, **changes}
         lines = [f"{name} = {json.dumps(value)}" for name, value in table.items()]
@@ -120,7 +120,7 @@ def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
     ],
 )
 def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, says, night):
-    """The recipe exits with the code of the run, and does not publish files of the previous night as new ones."""
+    """The recipe exits with the exit code of the run, and removes the files of the previous night."""
     (night.home / "ckpt-report").mkdir()
     (night.home / "ckpt-report" / "report.json").write_text("{}")
     (night.home / "ckpt-report" / "junit.xml").write_text("yesterday's")
@@ -188,7 +188,7 @@ def test_the_settings_that_ship_are_options():
 
 
 def test_a_line_of_a_crontab_holds_nothing_that_cron_takes_for_its_end():
-    """Each % in a crontab line is escaped, because cron reads an unescaped % as a new line."""
+    """Each % in a crontab line is escaped, because cron treats an unescaped % as a new line."""
     jobs = list(of_cron())
     assert len(jobs) == 1
     assert not re.search(r"(?<!\\)%", jobs[0])

@@ -1,4 +1,4 @@
-"""docs/results.md names every field of every record that a run writes. A real run is compared, too."""
+"""docs/results.md names every field of every record that a run writes. The files of a real run are compared too."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ FIELDS = {name: set(part["properties"]) for name, part in PARTS.items()}
 
 
 def section_of(name: str) -> str:
-    """Return the section that explains a record: its own section, or the section of the record that contains it."""
+    """Return the page's section for a record: its own section, or the section of the record that contains it."""
     if name in SECTION_OF:
         return SECTION_OF[name]
     (outer,) = (outer for outer, part in PARTS.items() if f'"#/$defs/{name}"' in json.dumps(part["properties"]))
@@ -107,7 +107,7 @@ def keys_of(value: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def directory(make_home: Callable[[str], Path]) -> Path:
-    """The home directory of a small run that wrote every kind of file; its run directory is below."""
+    """The home directory of a small run that wrote every type of file. The run's directory is below it."""
     commands = Commands(make_home("results"))
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "

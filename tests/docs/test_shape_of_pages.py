@@ -1,4 +1,4 @@
-"""Pages are short, begin with their use and the time they take, and end with a link to the next page."""
+"""Pages are short. They begin with their purpose and the time they take, and end with a link to the next page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site builds without a warning, links lead from the first page to every page, and nothing external is loaded."""
+"""The site builds without warnings, links lead from the first page to every page, and nothing external is loaded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OF_A_STYLE = re.compile(r"""url\(\s*['"]?([^'")]+)|@import\s+['"]([^'"]+)""")
 
 @dataclass
 class Page(HTMLParser):
-    """A page of the built site. ``links`` are for its reader; a browser requests ``loads`` when it opens the page."""
+    """A page of the built site: ``links`` for the reader, and ``loads`` that a browser requests on opening the page."""
 
     file: Path
     ids: set[str] = field(default_factory=set)
@@ -82,13 +82,13 @@ def file_of(page: Path, link: str) -> tuple[Path, str]:
 
 
 def is_elsewhere(link: str) -> bool:
-    """Return whether a link leads out of the site: it names a scheme or a host, or begins with ``/``."""
+    """Return whether a link leaves the site: it contains a scheme or a host, or begins with ``/``."""
     parts = urlsplit(link)
     return parts.scheme not in ("", "data") or bool(parts.netloc) or link.startswith("/")
 
 
 def style_loads(site: Path) -> list[tuple[Path, str]]:
-    """Return (style sheet, loaded address) for every load of a style sheet of the site."""
+    """Return (style sheet, loaded address) for every address that a style sheet of the site loads."""
     return [
         (file, one)
         for file in sorted(site.rglob("*.css"))
@@ -143,7 +143,7 @@ def test_every_page_is_found_from_the_first_one(site, built):
 
 
 def test_every_page_stands_in_the_list_of_pages(site, built):
-    """The first page links to every page. Its list of pages is generated from the table of contents."""
+    """The first page links to every page in its generated list."""
     listed = {file_of(site / "index.html", link)[0] for link in built[site / "index.html"].links}
     assert {site / p.stem / "index.html" for p in DOCS.glob("*.md") if p.stem != "index"} <= listed
 
@@ -186,9 +186,9 @@ def test_a_resource_from_elsewhere_is_seen(tmp_path):
 
 
 class _OwnOnly(http.server.SimpleHTTPRequestHandler):
-    """Serve a directory, with a header that forbids external requests.
+    """An HTTP server for a directory, with a header that forbids external requests.
 
-    The browser logs a forbidden request to its console.
+    The browser logs each forbidden request to its console.
     """
 
     def end_headers(self) -> None:
@@ -214,7 +214,7 @@ def _served(directory: Path) -> Iterator[str]:
 
 
 def _console(address: str, profile: Path) -> tuple[str, str]:
-    """Open a page in Chromium; return (the HTML after its scripts ran, the browser's log with the console)."""
+    """Open a page in Chromium; return (HTML after its scripts ran, the browser's log)."""
     need(CHROMIUM, "there is no Chromium on this machine")
     command = [
         str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",

@@ -1,4 +1,4 @@
-"""The sbatch file of slurm.md runs unchanged on one machine, on which scripts replace Slurm's programs."""
+"""The sbatch script of slurm.md runs unchanged on one machine. Scripts replace Slurm's programs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SCONTROL = '[ "$1 $2 $3" = "show hostnames node[1-1]" ] && hostname\n'
 
 @pytest.fixture
 def cluster(make_home: Callable[[str], Path]) -> Commands:
-    """Commands of a directory from which a job is submitted. Scripts replace srun and scontrol."""
+    """A directory from which a job is submitted, with scripts that replace srun and scontrol."""
     home = make_home("slurm")
     commands = Commands(home)
     commands.add("srun", SRUN)

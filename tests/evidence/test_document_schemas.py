@@ -1,6 +1,6 @@
-"""The schemas of all our documents are valid. They accept printed documents and refuse invalid values.
+"""The schemas of our documents are valid, accept printed documents, and refuse invalid values.
 
-The tests of each command compare its real output with its schema.
+The tests of each command compare its real output with the schema.
 """
 
 from __future__ import annotations

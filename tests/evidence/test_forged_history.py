@@ -1,4 +1,4 @@
-"""Histories that were changed with a text editor: the change is reported, and does not improve the trend."""
+"""Histories changed with a text editor: the change is reported and does not improve the trend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUBJECT, REPORT = made_up_run.SUBJECT, "report.json"
 
 @pytest.fixture(scope="module")
 def kept_by_runs(tmp_path_factory):
-    """Directory of a history with four runs; the saves of the last run were five times as slow."""
+    """Directory of a history with four runs. In the last run, saves took five times as long."""
     home = tmp_path_factory.mktemp("history")
     for night in range(1, 5):
         document = made_up_run.make_run(

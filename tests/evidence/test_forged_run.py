@@ -1,6 +1,6 @@
-"""Run directories that were changed with a text editor: the change is reported and never improves a verdict.
+"""Run directories changed with a text editor: the change is reported and does not improve a verdict.
 
-Some changes only try to crash a reader: invalid numbers, documents of any shape, names with control characters.
+Some changes try to crash a reader: invalid numbers, wrong types, names with control characters.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def run(late, tmp_path):
 
 
 def judge(directory, capsys, *words):
-    """Run ``pytest-ckpt judge --json``; return (exit code, document or None, text of standard error)."""
+    """Run ``pytest-ckpt judge --json``; return (exit code, document or None, standard error)."""
     code = main(["judge", str(directory), "--json", *words])
     output = capsys.readouterr()
     return code, json.loads(output.out, parse_constant=pytest.fail) if output.out else None, output.err
 
 
 def verify(directory, capsys):
-    """Run ``pytest-ckpt verify --json``; return (exit code, details of all its checks)."""
+    """Run ``pytest-ckpt verify --json``; return (exit code, details of all checks)."""
     code = main(["verify", str(directory), "--json"])
     document = json.loads(capsys.readouterr().out)
     assert not faults(document, "verify")
@@ -180,7 +180,7 @@ def test_a_measurement_that_was_removed_is_missed(run, capsys):
 
 
 def test_files_that_were_all_changed_to_fit_are_found_by_the_signature_alone(run, late, capsys):
-    """Measurements, report, pages and manifest are forged and agree, so only a signature shows the change."""
+    """If measurements, report, pages and manifest are forged consistently, only the signature reveals the change."""
     edit(run / FACTS, shorten)
     write_manifest(run)
     forged = json.loads((run / REPORT).read_text())
@@ -303,10 +303,7 @@ def test_observations_that_cannot_be_are_refused_and_named(run, capsys, name, ch
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_number_that_is_none_is_no_time(run, capsys, number):
-    """A measurement with such a number as a time is refused.
-
-    Otherwise the number would count as less than the limit, or break a comparison.
-    """
+    """A measurement with an invalid number as a time is refused. A comparison with a limit could pass or fail by it."""
     text = (run / FACTS).read_text()
     measurement = json.loads(text)
     measurement["operations"][1]["seconds"] = "HERE"

@@ -1,4 +1,4 @@
-"""The history of runs and the trend over it."""
+"""The history of runs, and its trend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAYS = 40
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """The history entry of one run. Tests copy it as the entries of many nights and change its times."""
+    """The history entry of one run. Tests copy it for many nights and change the times."""
     directory = tmp_path_factory.mktemp("template") / "run"
     return entry(made_up_run.make_run(directory))
 

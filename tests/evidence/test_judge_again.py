@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` computes verdicts from the files of a run, without the target, MPI or torch."""
+"""``pytest-ckpt judge`` evaluates the files of a run again, without the target, MPI or torch."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_direc
 
 
 def test_misses_that_the_run_planned_are_allowed_again(tmp_path):
-    """One of 93 saves and one of 93 loads are late, as the run's plan allows, so SAVE and LOAD are met.
+    """SAVE and LOAD are met with one late operation of 93 each, because the run's plan allows one miss.
 
-    The largest sufficient cluster is computed without the late times.
+    The largest sufficient cluster is computed without the late operations.
     """
 
     def one_late(measurement):
@@ -107,10 +107,7 @@ def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_a
 
 
 def test_it_names_the_cluster_of_the_run_and_the_cluster_of_the_second_judgement(tmp_path):
-    """A run for 64 accelerators is judged again for 16,000, and the new page names both clusters.
-
-    It cannot be mistaken for a page of the run itself.
-    """
+    """A run for 64 accelerators is judged again for 16,000, and the new page names both clusters."""
     before = make_run(tmp_path / "run", options={"ckpt_scale": "1", "ckpt_operations": "10"})
     assert "judged_again" not in before
     again = ("--cluster=16000", "--ckpt-save-budget=3%", "--json", f"--html={tmp_path / 'again.html'}")
@@ -174,7 +171,7 @@ SEALED = ("report.json", "certificate.html", "junit.xml", "manifest.sha256")
 
 @pytest.fixture
 def unfinished(run_directory, tmp_path):
-    """Copy of a run directory without the files that the controller writes at the end, such as the report."""
+    """Copy of a run directory without the files that the controller writes at the end (the report and others)."""
     return Path(shutil.copytree(run_directory, tmp_path / "unfinished", ignore=shutil.ignore_patterns(*SEALED)))
 
 

@@ -1,6 +1,6 @@
 """The longest run that the options allow can be read, judged and verified. A longer run is refused.
 
-Days of saves are made up, because only the size of the files matters here.
+Its many saves are generated, because only the size of the files matters here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_refused(settings):
 
 
 def maximum_processes():
-    """Return the highest accepted number of ranks if the number of operations is the highest possible."""
+    """Return the highest accepted number of ranks with the highest possible number of operations."""
     fits, too_many = 1, 16_384
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
@@ -61,7 +61,7 @@ def maximum_processes():
 def with_days_of_saves(found, saves, *, faults=0):
     """Return the measurement with ``saves`` saves of ENDURE and ``faults`` faults.
 
-    The times have as many digits as those of real clocks.
+    The times have as many digits as real clocks give.
     """
     each = DAYS * 86_400 / saves
     at = tuple(each * n + 0.123456789012 for n in range(saves))
@@ -117,10 +117,7 @@ def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, 
 
 
 def test_the_bounds_of_what_is_told_are_those_of_what_is_read():
-    """The longest possible log of events can be read.
-
-    It has four subjects, each with the highest number of operations and with ENDURE.
-    """
+    """The longest possible event log can be read: four subjects with the maximum of operations, and ENDURE."""
     lines = 4 * (5 * MAXIMUM_OPERATIONS + 2 * TOLD_OF_ENDURANCE + 100)
     assert lines < strict_json._MAXIMUM_LINES
     assert 28 * strict_json.MAXIMUM_VALUES < strict_json._MAXIMUM_BYTES
@@ -139,7 +136,7 @@ def test_a_record_that_nobody_could_read_is_refused_before_the_run(processes, mo
 
 @pytest.mark.parametrize("models", ["llama3-8b", "all"])
 def test_what_people_run_is_not_refused(models):
-    """Accepts all four models at their largest number of ranks, ten operations, and saves for seven days."""
+    """A run of 1,024 ranks with ten operations and saves for seven days is accepted, also with all models."""
     fields = {"ckpt_model": models, "ckpt_mode": "auto", "ckpt_suite": "performance,contention,endurance",
             "ckpt_duration": "7d", "ckpt_profile": "acceptance"}  # fmt: skip
     assert not is_refused(settings_of(1024, 10, **fields))

@@ -1,4 +1,4 @@
-"""Run directories with contents that no run writes. The fuzzers (``tests.support.fuzz``) found each of them."""
+"""Run directories with contents that no run writes. The fuzzers (``tests.support.fuzz``) found these cases."""
 
 from __future__ import annotations
 
@@ -54,10 +54,7 @@ def test_a_file_beyond_any_size_is_named_and_not_read(run):
 @pytest.mark.parametrize("form", [(), ("--json",), ("--html=page.html",)], ids=["text", "JSON", "page"])
 @pytest.mark.parametrize("field", ["total_bytes", "used_bytes", "free_bytes"])
 def test_a_size_of_the_target_that_is_a_text_is_named(run, capsys, tmp_path, monkeypatch, field, form):
-    """A text as a size of the target is refused, and the message names the field.
-
-    A page once ended with a traceback when it formatted such a size.
-    """
+    """If a size of the target is a text, the directory is refused and the message names the field."""
     monkeypatch.chdir(tmp_path)
     sizes = {"total_bytes": 3, "used_bytes": 2, "free_bytes": 1, "free_files": None}
     edit(run / "report.json", lambda report: report["environment"]["target"].update(capacity=sizes))
@@ -70,9 +67,9 @@ def test_a_size_of_the_target_that_is_a_text_is_named(run, capsys, tmp_path, mon
 
 
 def test_of_more_bytes_than_any_run_has_the_largest_files_are_not_read(run, capsys, monkeypatch):
-    """If the files of a directory have too many bytes in total, the largest are not read.
+    """If the files of a directory have too many bytes in total, the largest files are not read.
 
-    Otherwise it would take hours to read ten thousand files, each within the size limit.
+    Without this limit, ten thousand large files would take hours.
     """
     monkeypatch.setattr(manifest, "_MAXIMUM_BYTES_IN_ALL", 1 << 20)
     for number in range(10):
@@ -96,7 +93,7 @@ def test_directories_with_a_path_that_the_kernel_does_not_take_are_named(run, ca
 def test_a_failed_rehearsal_that_was_made_better_does_not_pass(run, capsys):
     """A failed rehearsal whose times were improved by hand exits with code 8, not 0.
 
-    Its grade is ``rehearsal`` in any case, so scripts rely on the exit code.
+    A passed rehearsal has the same grade, so scripts rely on the exit code.
     """
 
     def faster(measurement):
@@ -118,7 +115,7 @@ def test_a_failed_rehearsal_that_was_made_better_does_not_pass(run, capsys):
 
 
 def test_a_digit_far_behind_the_point_is_found_in_each_number(run):
-    """A change of the last bit of any number is found, although the manifest was rewritten to match."""
+    """A change of the last bit of any number is found, although the manifest was rewritten to match it."""
     file = run / "measurements" / f"{made_up_run.SUBJECT}.json"
     before = file.read_bytes()
     document = json.loads(before)

@@ -1,4 +1,4 @@
-"""Run directories of other versions: a run is judged by the requirements and checks of its own version."""
+"""Run directories of other versions: each run is judged by the requirements and checks of its own version."""
 
 from __future__ import annotations
 
@@ -135,9 +135,9 @@ def test_what_the_run_knew_and_did_not_decide_is_missing(directory, later, kind)
 
 
 def test_a_check_whose_run_had_its_requirement_alone_is_not_part_of_it(made, tmp_path, later):
-    """A new check of MKDIR is not expected in an older run, although that run required MKDIR.
+    """A new check of MKDIR is not expected in an older run, although the older run required MKDIR.
 
-    A run's list of requirements also names their checks.
+    The run's list of requirements names the checks of its version.
     """
     directory = shutil.copytree(made / "behaviour", tmp_path / "run")
     later()

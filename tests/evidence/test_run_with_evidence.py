@@ -1,4 +1,4 @@
-"""A real run that signs its files and is added to a history, as the documentation shows."""
+"""A real run that signs its files and is added to a history, with the documented commands."""
 
 from __future__ import annotations
 

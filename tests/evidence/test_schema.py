@@ -1,4 +1,4 @@
-"""The schema of the report accepts the files of a run, and refuses values that break scripts."""
+"""The report's schema accepts the files of a run, and refuses values on which scripts would fail."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_report_is_one(document: Any) -> None:
 
 
 def objects(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    """Yield the path of each object in a document; from a list, only the paths in its first entry."""
+    """Yield the path of each object in a document. Of a list, only the first entry is searched."""
     if isinstance(value, dict) and not FREE & set(path[-1:]):
         yield path
         for name, below in value.items():

@@ -1,4 +1,4 @@
-"""The signature follows DSSE and in-toto exactly, OpenSSL verifies it, and unusable keys are refused."""
+"""The signature follows DSSE and in-toto, and OpenSSL verifies it. Unusable keys are refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def openssl(*words):
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
-    """Return a directory with key.pem and key.pub, a pair of keys that was created with the documented commands."""
+    """Return a directory with a key pair (key.pem, key.pub) created by the documented commands."""
     home = tmp_path_factory.mktemp("keys")
     openssl("genpkey", "-algorithm", "ed25519", "-out", home / "key.pem")
     openssl("pkey", "-in", home / "key.pem", "-pubout", "-out", home / "key.pub")
@@ -51,7 +51,7 @@ def run(tmp_path_factory, keys):
 
 
 def test_the_encoding_is_that_of_the_specification():
-    """The encoding gives the example in DSSE's protocol.md. Its lengths are in bytes, not in characters."""
+    """The encoding equals the example in DSSE's protocol.md. Lengths are in bytes, not in characters."""
     found = pre_authentication_encoding("http://example.com/HelloWorld", b"hello world")
     assert found == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     assert pre_authentication_encoding("é", "ü".encode()) == b"DSSEv1 2 \xc3\xa9 2 \xc3\xbc"

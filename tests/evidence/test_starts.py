@@ -1,4 +1,4 @@
-"""Runs with several starts: the report counts measurements of earlier starts, and is computed from files alone."""
+"""Runs with several starts: the report includes measurements of earlier starts, and is computed from files only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START = Start(
 
 @pytest.fixture
 def continued(tmp_path):
-    """Directory of a run with two starts. The first was interrupted after a save far over its limit."""
+    """Directory of a run with two starts. The first start was interrupted after a save far over its limit."""
     directory, other = tmp_path / "run", tmp_path / "first"
     kept = []
     made_up_run.make_run(other, save=100.0, change=lambda m: kept.append(m) or m)

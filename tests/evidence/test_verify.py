@@ -28,7 +28,7 @@ CERTIFICATE, REPORT, FACTS = "certificate.html", "report.json", f"measurements/{
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Directory that contains two runs: ``signed`` and, without a signature, ``plain``."""
+    """Directory of two runs: ``signed``, and ``plain`` without a signature."""
     home = tmp_path_factory.mktemp("runs")
     options = {"ckpt_sign": "/keys/key.pem"}
     made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options=options)
@@ -84,7 +84,7 @@ def test_a_signed_directory_that_nobody_touched_is_unchanged(signed):
     ],
 )
 def test_runs_of_other_kinds_are_unchanged_too(tmp_path, options):
-    """No check is broken in runs with another suite, with more operations, or with failed requirements."""
+    """``verify`` reports no change in runs with another suite, more operations, or failed requirements."""
     made_up_run.make_run(tmp_path / "run", options=options)
     assert "broken" not in outcomes(tmp_path / "run").values(), details(tmp_path / "run")
 
@@ -100,7 +100,7 @@ def test_sha256sum_agrees(plain):
 
 @pytest.mark.thorough
 def test_a_changed_byte_in_any_file_is_found_and_the_file_is_named(signed):
-    """Changes the first byte, the last byte and three others of every file, including the attestation."""
+    """Change the first, the last and three other bytes of every file, including the attestation."""
     rng = random.Random(7)
     tried = 0
     for name in files_of(signed):
@@ -123,7 +123,7 @@ def test_a_changed_byte_in_any_file_is_found_and_the_file_is_named(signed):
 
 @pytest.mark.parametrize("bit", range(8))
 def test_a_changed_bit_anywhere_in_the_manifest_is_found_without_a_signature_too(plain, bit):
-    """Changes one bit of each byte of the manifest in turn; all other files stay as they are."""
+    """Change one bit in each byte of the manifest, one byte at a time."""
     data = (plain / MANIFEST).read_bytes()
     for place in range(bit, len(data), 8):
         flipped = bytearray(data)
@@ -181,7 +181,7 @@ def test_a_report_that_cannot_be_read_is_found(plain, text):
 
 
 def test_all_changed_alike_is_found_by_the_signature_alone(signed):
-    """Times, report, certificate and manifest are forged and agree, so only the signature shows the change."""
+    """If times, report, certificate and manifest are forged consistently, only the signature reveals the change."""
     forged = signed.with_name("forged")
     made_up_run.make_run(forged, save=0.01, options={"ckpt_sign": "/keys/key.pem"})
     assert outcomes(forged) == {

@@ -1,4 +1,4 @@
-"""``verify`` finds a change anywhere in a run directory: any byte of any file, any name, any kind of entry."""
+"""``verify`` finds any change in a run directory: a byte of a file, a name, or a file's type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLES = settings(
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Directory that contains two runs: ``signed`` and, without a signature, ``plain``."""
+    """Directory of two runs: ``signed``, and ``plain`` without a signature."""
     home = tmp_path_factory.mktemp("runs")
     made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options={"ckpt_sign": "/keys/key.pem"})
     made_up_run.make_run(home / "plain")
@@ -55,7 +55,7 @@ def files_of(directory):
 def bytes_changed(draw, data):
     """Draw a change of ``data`` and return the changed bytes.
 
-    One bit is flipped, bytes are inserted, one byte is removed, the end is cut off, or all bytes become zero.
+    The change flips a bit, inserts bytes, removes a byte, truncates the data, or sets all bytes to zero.
     """
     way = draw(st.sampled_from(["flip", "insert", "delete", "cut", "zero"] if data else ["insert"]))
     at = draw(st.integers(0, max(0, len(data) - 1)))
@@ -142,9 +142,9 @@ def test_a_file_of_another_kind_among_the_measurements_is_named(finished, kind, 
 @given(data=st.data())
 @EXAMPLES
 def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, tmp_path_factory, data):
-    """A change is found although the manifest was rewritten to match.
+    """A change is found although the manifest was rewritten to match it.
 
-    With a signature, this holds for every file; without one, only for the files that must agree with each other.
+    In a signed run this applies to every file. In an unsigned run it applies to files that must agree with other files.
     """
     directory = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
     names = [n for n in files_of(directory) if n not in (MANIFEST, ATTESTATION)] if kind == "signed" else HELD
@@ -159,7 +159,7 @@ def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, t
 
 
 def says_the_same(one, other):
-    """Return whether two JSON texts have the same values; white space has no meaning."""
+    """Return whether two JSON texts have equal values. White space is ignored."""
     try:
         return json.loads(one) == json.loads(other)
     except ValueError:

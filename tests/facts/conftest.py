@@ -1,4 +1,4 @@
-"""A Hypothesis strategy that generates only subjects with a valid text form."""
+"""A Hypothesis strategy for subjects that have a valid text form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records survive a round trip through a file, also between versions. In a file they have only types of JSON."""
+"""Records are read back from a file as they were written, also by other versions. A file contains only JSON types."""
 
 from __future__ import annotations
 

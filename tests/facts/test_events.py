@@ -1,4 +1,4 @@
-"""Events of processes survive a round trip through a line of text. Rank 0 combines its events into one record."""
+"""Events of processes are read back from a line of text unchanged. Rank 0 combines its events into a record."""
 
 from __future__ import annotations
 
@@ -101,9 +101,6 @@ def test_a_subject_that_was_begun_again_is_what_was_told_last():
 
 
 def test_no_event_has_a_field_that_its_line_has_already():
-    """No event has a field "seconds" or "event".
-
-    Each line has its own fields of these names, which such a field would overwrite.
-    """
+    """No event has a field "seconds" or "event", because it would overwrite the line's own field with this name."""
     for kind in KINDS.values():
         assert not {"seconds", "event"} & {field.name for field in dataclasses.fields(kind)}, kind

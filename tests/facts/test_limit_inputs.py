@@ -1,4 +1,4 @@
-"""Each input of a limit has an origin: published, set by the operator, or a default of this program."""
+"""Each input of a limit has an origin: published, set by the operator, or this program's default."""
 
 from __future__ import annotations
 

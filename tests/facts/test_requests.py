@@ -1,4 +1,4 @@
-"""Requests of all ranks are combined: counts are added, and percentiles are taken over all requests together."""
+"""Requests of all ranks are combined: counts are added, and percentiles are computed over all requests together."""
 
 from __future__ import annotations
 

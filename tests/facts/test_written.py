@@ -1,4 +1,4 @@
-"""A file is a valid record if each field exists, with its type and within its bounds; an error names the field."""
+"""A file is a valid record if each field exists, has its type, and is within its bounds. An error names the field."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_text_of_any_length_is_named_in_few_words():
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Unwritable:
-    """A record that cannot be written to a file."""
+    """A record that cannot be written to a file, because its field has the type object."""
 
     field: object
 
@@ -100,7 +100,7 @@ def test_a_type_that_no_file_holds_is_an_error_of_ours():
 
 @functools.cache
 def records(kind):
-    """Return every dataclass and typed dictionary that occurs in ``kind``, the type of a document."""
+    """Return every dataclass and TypedDict in ``kind``, the type of a document."""
     if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
         if hasattr(kind, "from_text"):
             return frozenset()

@@ -1,7 +1,7 @@
-"""Runs on file systems of other projects: only the failures in the table occur, each with its cause.
+"""Runs on file systems of other projects. Only the failures in the table occur, and each has its cause.
 
-A failure that a user would doubt is reproduced without our code, and disappears with the option that cures it.
-`CKPT_UPDATE_FILE_SYSTEMS=docs/file_systems.json` writes the results to that file, from which the page is generated.
+A failure that users may doubt is reproduced without our code, and disappears with the option that avoids it.
+`CKPT_UPDATE_FILE_SYSTEMS=docs/file_systems.json` writes the results to this file, from which the page is generated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.thorough
 
 
 def ready(row: FileSystem) -> None:
-    """Skip the test, with the reason, if this machine cannot mount the file system."""
+    """Skip the test if this machine cannot mount the file system; the message states the reason."""
     need(os.geteuid() == 0, "only root mounts file systems")
     if lacking := missing(row.programs):
         pytest.skip(f"{row.name}: no {', '.join(lacking)}; on Debian: apt-get install {' '.join(row.packages)}")
@@ -75,7 +75,7 @@ def test_where_no_pages_can_be_counted_larger_checkpoints_decide_cold(row, make_
 
 @pytest.fixture
 def of_small_memory() -> None:
-    """Skip the test, with the reason, if a host with little memory cannot be simulated."""
+    """Skip the test if a host with little memory cannot be simulated; the message states the reason."""
     if reason := cannot():
         pytest.skip(reason)
 

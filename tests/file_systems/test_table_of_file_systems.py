@@ -1,4 +1,4 @@
-"""The table of file systems, the package's knowledge of them, and the page agree. Nothing is mounted."""
+"""The table of file systems agrees with the page and with the package. No file system is mounted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_is_installed_every_night_mounts_every_row():
 
 
 def failed_checks(row):
-    """Return the names of the required checks of behaviour that failed in the recorded run of a file system."""
+    """Return the names of the required conformance checks that failed in the recorded run of a file system."""
     not_met = SEEN[row.name]["not_met"].items()
     return {n for n, v in not_met if n in CHECKS and (v["outcome"], v["severity"]) == ("failed", "required")}
 
@@ -74,9 +74,9 @@ def test_a_cure_says_what_fails_with_it_that_was_met_without(row):
 
 @pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
 def test_a_cause_tells_of_what_its_reproduction_shows_most(row):
-    """The cause of a failed check names the symptom that its reproduction shows most often.
+    """The stated cause of a failed check names the symptom that its reproduction shows most often.
 
-    Wrong bytes, for example, are not described as a missing name.
+    For example, wrong bytes are not described as a missing name.
     """
     words = {"bytes of no version": "bytes of", "ENOENT at open": "ENOENT", "some of the files, or none": "listing"}
     for check, way in row.shows.items():

@@ -1,4 +1,4 @@
-"""A fixture for the end-to-end tests: one run that meets every requirement."""
+"""A fixture for the end-to-end tests: a run that meets every required requirement."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.support.machine import file_system_of
 
 @pytest.fixture(scope="session")
 def good(make_home: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A small run that meets all required requirements and writes every kind of file.
+    """A small run that meets all required requirements and writes every type of file.
 
-    It is made once, and all worker processes of pytest-xdist share its result.
+    It is made once; all workers of pytest-xdist share it.
     """
     base = tmp_path_factory.getbasetemp()
     # If the home directories are not below ``base``, each worker process removes its own at its end.

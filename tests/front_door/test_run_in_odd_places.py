@@ -1,4 +1,4 @@
-"""Targets and report directories behind links, with unusual names or old files; and files that a run must not touch."""
+"""Targets and report directories behind links, with unusual names or old files. Existing files stay unchanged."""
 
 from __future__ import annotations
 

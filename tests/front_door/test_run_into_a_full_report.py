@@ -1,4 +1,4 @@
-"""A full report directory is named once, with the remedy, and the target is not blamed for it."""
+"""A full report directory is reported once, with the remedy. The target is not blamed."""
 
 from __future__ import annotations
 

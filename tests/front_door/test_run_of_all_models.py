@@ -1,4 +1,4 @@
-"""All four models together, in one launch."""
+"""A run of all four models in one launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance suite end to end: the checks that run, the checks that do not, the demands on a second client."""
+"""The conformance suite end to end: which checks run, which do not, and the requirements on a second client."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ def test_on_shared_terms_a_second_client_and_a_full_volume_are_missed_and_a_powe
 
 @pytest.mark.thorough
 def test_behaviour_alone_needs_neither_space_for_checkpoints_nor_ranks(door: FrontDoor) -> None:
-    """A run of the conformance suite alone starts no ranks and needs no space for checkpoints.
+    """A run of the conformance suite only starts no ranks and needs no space for checkpoints.
 
-    The model has its full size, which fits on no disk of the tests.
+    The model has its full size, for which no disk of the tests has space.
     """
     run = door.run("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", "-k", "CAPABILITIES", cluster=16_000)
     assert run.code == 8
@@ -164,7 +164,7 @@ def test_a_relaxed_limit_stands_in_the_report_and_the_certificate(door: FrontDoo
 
 @pytest.mark.thorough
 def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(door: FrontDoor, mount) -> None:
-    """With a second client, power cuts and a small volume, every check runs, and a target without faults meets all."""
+    """With a second client, power cuts and a small volume, every check runs and passes on a target without faults."""
     need_fuse()
     with misbehaving(door.home, second=True) as target, misbehaving(mount("tmpfs", 96)) as small:
         run = door.run(
@@ -200,9 +200,9 @@ def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, door: F
 
 @pytest.mark.thorough
 def test_a_target_whose_client_dies_is_told_once(door: FrontDoor, make_home) -> None:
-    """The FUSE process of the target is killed between two checks.
+    """If the FUSE process of the target is killed between two checks, one or two checks fail with this cause.
 
-    One or two checks fail with this cause. All later checks are not run.
+    All later checks are not run.
     """
     need_fuse()
     with misbehaving(make_home("dies")) as target:
@@ -237,7 +237,7 @@ def test_a_volume_to_fill_of_another_kind_says_nothing_of_the_target(door: Front
 
 
 def test_a_second_mount_that_is_gone_accuses_no_storage(door: FrontDoor, make_home) -> None:
-    """The second mount disappears during the run: checks that need it are not run, and give this reason."""
+    """If the second mount disappears during the run, checks that need it are not run; their reason states this."""
     need_fuse()
     with misbehaving(make_home("second"), second=True) as target:
         words = (

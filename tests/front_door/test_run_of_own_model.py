@@ -1,7 +1,4 @@
-"""Models that a user describes, end to end up to the certificate.
-
-The certified run is the one of docs/own_models.md.
-"""
+"""Models that a user describes, end to end up to the certificate. The certified run is in docs/own_models.md."""
 
 from __future__ import annotations
 
@@ -99,7 +96,7 @@ def model_in(door: FrontDoor, text: str = SMALL) -> Path:
 
 
 def broken(directory: Path) -> list[str]:
-    """Verify a directory without a key; return the names and details of broken checks."""
+    """Verify a directory without a key; return names and details of the failed checks."""
     return [
         f"{found.name}: {found.details}" for found in verify_directory(directory, None) if found.outcome == "broken"
     ]
@@ -107,7 +104,7 @@ def broken(directory: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def brief(make_home: Callable[[str], Path]) -> Run:
-    """A short run that is judged only by speed. After the run, its model file is moved away."""
+    """A short run that is judged only by speed. Its model file is moved away after the run."""
     with opened_door(make_home("own")) as door:
         file = model_in(door)
         run = door.run(*BRIEF)
@@ -218,7 +215,7 @@ def test_about_100_m_parameters_at_full_size_are_certified(
 ) -> None:
     """A complete run of a small model is certified, signed, verified and judged again.
 
-    It makes ten saves, ten loads and every check of behaviour.
+    It has ten saves, ten loads and every conformance check.
     """
     with opened_door(make_home("certified")) as door:
         file = model_in(door, ABOUT_100_M)

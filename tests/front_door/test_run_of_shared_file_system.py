@@ -1,7 +1,7 @@
-"""Runs on a file system that two clients share: one is certified, one is 10 % too slow, one has too weak clients.
+"""Runs on a file system with two clients: one is certified, one is 10 % too slow, one has slow clients.
 
-Each run has everything that a certificate needs: the full size of a small model, ten saves and ten loads, every suite,
-both mounts, power cuts, and a small volume.
+Each run meets the conditions of a certificate: a small model at full size, ten saves and loads, and all suites. It has
+two mounts, power cuts, and a small volume.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ pytestmark = pytest.mark.thorough
 def run_on_shared(
     door: FrontDoor, mount: Mounts, bytes_per_second: float, *, is_slow_client: bool = False, **limits: object
 ) -> Run:
-    """Make a run with everything that a certificate needs, on two mounts of a target with a limited rate.
+    """Make a run that meets the conditions of a certificate, on two mounts of a target with a limited rate.
 
-    ``limits`` are further parameters of the fault ``slow``. If ``is_slow_client``, ranks make content slowly.
+    ``limits`` are other parameters of the fault ``slow``. With ``is_slow_client``, ranks generate content slowly.
     """
     need_fuse()
     (door.home / FILE).write_text(SMALL)
@@ -73,7 +73,7 @@ def run_on_shared(
 
 
 def keep(run: Run, name: str) -> None:
-    """Copy the report to a subdirectory of CKPT_KEEP_REPORTS, if that variable is set, so that people can read it."""
+    """If CKPT_KEEP_REPORTS is set, copy the report to a subdirectory of it for readers."""
     if place := os.environ.get("CKPT_KEEP_REPORTS"):
         shutil.copytree(run.report, Path(place) / name)
 

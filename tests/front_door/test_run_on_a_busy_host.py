@@ -1,4 +1,4 @@
-"""Runs on a host whose processors are busy: ratios of times are "not run", limits in seconds are judged as usual."""
+"""Runs on a host with busy processors: ratios of times are "not run", and limits in seconds are judged as usual."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOUR = SUBJECT.replace("-2", "-4")
 
 @pytest.fixture(scope="module")
 def run(make_home: Callable[[str], Path]) -> Iterator[Run]:
-    """A run during which four other processes per processor compute."""
+    """A run during which four CPU-bound processes per core run."""
     with opened_door(make_home("busy")) as door:
         with ExitStack() as loops:
             for _ in range(4 * (os.cpu_count() or 1)):

@@ -1,4 +1,4 @@
-"""During a run, other storage is mounted over the run's directory: the run notices, and does not judge that storage."""
+"""During a run, other storage is mounted over the run's directory. The run detects this and does not judge it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.front_door import TINY, Sabotage
 
 @contextmanager
 def covered(directory: Path, by: Path) -> Iterator[None]:
-    """Copy the directory to ``by``, on other storage, and mount the copy over the directory until the block ends."""
+    """Copy the directory to ``by`` on other storage; during a ``with`` block, mount the copy over the directory."""
     shutil.copytree(directory, by)
     subprocess.run(["mount", "--bind", str(by), str(directory)], check=True)
     try:

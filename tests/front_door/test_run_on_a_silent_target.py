@@ -1,4 +1,4 @@
-"""A target that stops answering at any moment: the run ends within its deadline and reports what it waited for."""
+"""A target stops answering at any moment: the run ends within its deadline and reports the cause."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_silent_before_the_run(door, target):
 
 @pytest.mark.thorough
 def test_silent_between_the_checks(door, target):
-    """The target stops answering during the checks: one or two checks fail.
+    """If the target stops answering during the checks, one or two checks fail and all later checks are not run.
 
-    The others are not run. Their reason is the check since which the target has not answered.
+    Their reason names the check since which the target does not answer.
     """
     soon = ("-p", "tests.support.gives_up_soon")
     words = (*TINY, *soon, deadline(), "--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")
@@ -87,9 +87,9 @@ def test_silent_while_the_target_is_cleaned(door, target):
 
 @pytest.mark.thorough
 def test_a_run_on_a_silent_target_says_what_it_waits_for(door, target):
-    """The target stops before the run, during saves and loads, during checks, and during clean-up.
+    """The target stops answering before the run, during saves and loads, during checks, and during clean-up.
 
-    Each time, the run prints what it waits for, and the target then continues.
+    Each time the run prints the call it waits for. Then the target continues.
     """
     with stopped(target):
         started = door.start(*SOON, "--ckpt-gate-table=posix-local", "-k", "DURABLE", target=target.path)

@@ -1,4 +1,4 @@
-"""Storage that returns wrong bytes. The tests damage the files between saves and loads."""
+"""Storage that returns wrong bytes: the tests damage files between saves and loads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODEL, OPTIMIZER = "zero_pp_rank_{}_mp_rank_0_model_states.pt", "zero_pp_rank_{}
 def corrupted(door: FrontDoor, *kinds: str) -> Run:
     """Make a run whose command for dropping caches damages the saved files.
 
-    ``kinds`` are the kinds of damage, as corrupt.py names them.
+    ``kinds`` are types of damage from corrupt.py.
     """
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(door.target), *kinds])
     # The seed is fixed. With other content, a byte after the middle of a torn page may really be zero, and then the

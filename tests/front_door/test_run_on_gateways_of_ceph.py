@@ -1,4 +1,7 @@
-"""Runs on two gateways of Ceph. During a save, a gateway is killed or a quota is exhausted. Versions are found."""
+"""Runs on two object gateways of Ceph: a gateway is killed or a quota is exhausted during a save.
+
+Versions in a bucket are reported.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,10 @@ def in_a_save(run: Started, ceph: Gateways, bucket: str = BUCKET) -> None:
 
 
 def killed_while_it_takes_parts(run: Started, ceph: Gateways) -> None:
-    """Kill the first gateway while rank 0 sends the parts of its largest object through it.
+    """Kill the first gateway while rank 0 uploads the parts of its largest object through it.
 
-    The kill must come before the upload is completed: at that moment RGW locks the upload for ten minutes, so that the
-    other gateway cannot complete it (see tests/conformance/test_gateways_of_ceph.py).
+    The upload must not be complete yet. A gateway that is killed during the completion leaves a lock for ten minutes
+    (tests/conformance/test_gateways_of_ceph.py). The other gateway could then not complete the upload.
     """
     first, second = ceph.both
     s3 = ceph.boto3(second)

@@ -1,4 +1,4 @@
-"""Runs on simulated arrays with known properties: a bad array must fail, and a good array must pass."""
+"""Runs on simulated storage arrays with known properties: a bad array must fail, a good array must pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEIGHBOUR = { gate = "required" }
 
 @contextmanager
 def target_of(array: Array, directory: Path, mount: Mounts) -> Iterator[tuple[Path, list[str]]]:
-    """Yield (target, options): the mounted array, and the options that only this array needs."""
+    """Yield (target, options): the mounted array, and the options for this array only."""
     # The files are in memory below FUSE: other load on a disk would add to the array's intended times.
     memory = mount("tmpfs", 1 << 10)
     if array.is_memory:
@@ -59,7 +59,7 @@ def run_on(array: Array, door: FrontDoor, mount: Mounts) -> Run:
 
 
 def seen_by(run: Run, array: Array) -> dict[str, str]:
-    """Return {row: outcome} for each row that the array's table expects."""
+    """Return {row: outcome} for each row in the array's table of expected outcomes."""
     verdicts = run.document["requirements"]
     return {
         name: next(

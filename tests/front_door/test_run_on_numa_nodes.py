@@ -1,4 +1,4 @@
-"""Real ranks on a host with two NUMA nodes: each is bound to a node, unless the launcher has bound it."""
+"""Ranks on a host with two NUMA nodes: each rank is bound to a node, unless the launcher has bound it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WITH_NODES = ("unshare", "--mount", "sh", "-euc", 'mount --bind "$0" /sys/device
 def run_on_nodes(make_home: Callable[[str], Path]) -> Callable[..., Run]:
     """Return a function that makes a run of two ranks on a host with two simulated NUMA nodes.
 
-    The first core is one node; all other cores are the second.
+    The first node is the first core; the second node is all other cores.
     """
     first, *others = sorted(os.sched_getaffinity(0))
     need(os.geteuid() == 0 and others, "needs root, to mount, and two cores")

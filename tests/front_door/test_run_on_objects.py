@@ -1,4 +1,4 @@
-"""Runs on an object store, end to end: on the server that a run starts itself, and on a server that misbehaves."""
+"""End-to-end runs on an object store: the embedded server, and a server with faults."""
 
 from __future__ import annotations
 
@@ -326,9 +326,9 @@ def test_ranks_are_spread_over_endpoints(server: Misbehaving, make_home: Callabl
 def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(
     server: Misbehaving, make_home: Callable[[str], Path], spare: bool, way: Way, outcome: str
 ) -> None:
-    """The first endpoint of a store breaks during saves and loads, and is repaired.
+    """The first endpoint of a store fails during saves and loads, and is repaired.
 
-    If ``spare`` is true, the run has a second endpoint of the same store.
+    With ``spare``, the run has a second endpoint of the same store.
     """
     server.way_when_broken, server.is_only_way = way, not spare
     endpoints = ",".join((server.endpoint, server.behind)[: 1 + spare])

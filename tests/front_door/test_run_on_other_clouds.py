@@ -1,4 +1,4 @@
-"""End-to-end runs on an Azure container and a Google bucket, both on emulators."""
+"""End-to-end runs on an Azure container and a Google bucket, both served by emulators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_LARGE = "not LARGE"
 class Cloud:
     """An emulator of a cloud's object store: its process, its known failures, its name and a secret.
 
-    ``calls_itself`` is the name that the server reports. ``secret`` must not occur in any file.
+    ``calls_itself`` is the name that the server reports. ``secret`` must not appear in any file.
     """
 
     server: OtherServer

@@ -1,4 +1,4 @@
-"""Targets whose data this host also caches below the target's own page cache."""
+"""Targets on a loop device, whose data this host also caches as pages of the backing file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets whose cached pages the kernel cannot count: the run reports this at its start, with a remedy."""
+"""Targets whose cached pages the kernel cannot count. The run reports this at its start, with a remedy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ COMMAND = ("--cluster=1", "--ckpt-gate-table=speed-only", *(word for word in TIN
 
 @pytest.fixture
 def blind(tmp_path: Path) -> Iterator[Path]:
-    """A FUSE mount with direct I/O. Its data never enter the kernel's page cache."""
+    """A FUSE mount with direct I/O, whose data do not enter the kernel's page cache."""
     need_fuse()
     with misbehaving(tmp_path, direct_io=True) as target:
         yield target.path
 
 
 def test_the_first_lines_of_a_run_name_it_with_what_helps(door: FrontDoor, blind: Path) -> None:
-    """The first lines of a run name the obstacle and the remedy. No test is selected, as they come before any test."""
+    """The first lines of a run name the obstacle and the remedy, before any test starts."""
     run = door.run(*TINY, "-k", "no_test_is_called_so", target=blind)
     (line,) = (line for line in run.text.splitlines() if BLIND in line)
     assert line.startswith("ckpt obstacle: ")

@@ -1,4 +1,4 @@
-"""Ranks on hosts whose processes the controller cannot see: they are ended before files are removed."""
+"""Ranks on hosts whose processes the controller cannot see. The ranks are ended before files are removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 def held(door: FrontDoor, hosts: Hosts, target: Path) -> Started:
-    """Start a run whose controller sees none of its ranks; return it when one rank is stopped in its second save."""
+    """Start a run whose controller cannot see its ranks. Return it when a rank is stopped in its second save."""
     program = door.home / "hosts.py"
     program.write_text(hosts.program)
     sabotage = Sabotage(door.home, "hold", rank=1)
@@ -48,7 +48,7 @@ def interrupted(started: Started) -> Run:
 
 @pytest.fixture
 def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
-    """A FUSE target, which a run takes for storage that several hosts share."""
+    """A FUSE target, which a run treats as storage shared by several hosts."""
     need_fuse()
     with misbehaving(make_home("shared")) as mounted:
         yield mounted

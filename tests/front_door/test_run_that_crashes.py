@@ -1,4 +1,4 @@
-"""Errors of pytest-ckpt itself: a message of one sentence, exit code 3, a traceback in a file, a clean target."""
+"""Internal errors of pytest-ckpt: a message of one sentence, exit code 3, a traceback in a file, a clean target."""
 
 from __future__ import annotations
 

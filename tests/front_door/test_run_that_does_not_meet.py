@@ -1,4 +1,4 @@
-"""Runs whose verdict is not "met": too slow, not selected, not cold, not possible on this target."""
+"""Runs with verdicts other than "met": too slow, deselected, not cold, or not possible on this target."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_subset_on_a_network_file_system_is_planned_as_not_run() -> None:
 
 
 def _failure(run: Run, requirement: str) -> str:
-    """Return the text of the failing test of a requirement."""
+    """Return the failure text of the test for a requirement."""
     return (
         run.text.partition(f"{requirement} failed for ")[1]
         + run.text.partition(f"{requirement} failed for ")[2].partition("\n__")[0]

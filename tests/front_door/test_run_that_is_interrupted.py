@@ -1,4 +1,4 @@
-"""Runs that are ended by Ctrl-C, by SIGTERM, or by SIGKILL, which leaves them no time to clean up."""
+"""Runs that are ended by Ctrl-C, SIGTERM or SIGKILL. After SIGKILL a run cannot clean up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
 
 
 def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started:
-    """Start a run; return it when one rank is stopped in its second save."""
+    """Start a run; return it when a rank is stopped in its second save."""
     sabotage = Sabotage(door.home, "hold", rank=1)
     started = door.start(*TINY, *options, target=target, environment=sabotage.environment)
     sabotage.wait_until_held(started)
@@ -43,7 +43,7 @@ def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started
 
 
 def _damaged_tensors(directory: Path, *, checkpoint: int, seed: int) -> list[str]:
-    """Load a checkpoint with torch; return "file: tensor" for each tensor that differs from the saved one."""
+    """Load a checkpoint with torch; return "file: tensor" for each tensor that differs from the saved tensor."""
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     content = Content(content_seed(seed, MEASURED))
@@ -142,10 +142,9 @@ _ONCE, _TWICE, _ASKED = "Ctrl-C", "Ctrl-C twice", "SIGTERM"
 
 
 def _signal(started: Started, how: str) -> None:
-    """Send the signals that end a run.
+    """End a run by signals: SIGTERM to the controller, or Ctrl-C once or twice.
 
-    ``how`` selects SIGTERM to the controller, or one or two times Ctrl-C. A terminal sends Ctrl-C to the whole process
-    group.
+    A terminal sends Ctrl-C to the whole process group.
     """
     if how == _ASKED:
         with contextlib.suppress(ProcessLookupError):
@@ -233,7 +232,7 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
 def test_a_killed_controllers_run_is_judged_from_what_its_directory_holds(door: FrontDoor) -> None:
     """The controller is killed during the second of two measurements.
 
-    The first measurement is judged. The second is reported as missing.
+    The first measurement is judged; the second is reported as missing.
     """
     sabotage = Sabotage(door.home, "hold", rank=5, subject=SECOND)
     started = door.start(

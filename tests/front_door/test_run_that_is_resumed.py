@@ -1,4 +1,4 @@
-"""Runs that are continued with ``--ckpt-resume``: after a kill at any moment, after Ctrl-C, and with more suites."""
+"""Runs continued with ``--ckpt-resume``: after a kill at any moment, after Ctrl-C, and with more suites."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHOSEN = ("-k", "SAVE[ or LOAD or INTEGRITY or COMMIT[")
 
 
 def _verdicts(run: Run) -> dict[tuple[str, str], str]:
-    """Return {(requirement, subject): outcome} of four requirements that a slow machine does not change."""
+    """Return {(requirement, subject): outcome} of four requirements that do not depend on the speed of the machine."""
     return {
         (v["id"], v["subject"]): v["outcome"]
         for v in run.document["requirements"]
@@ -55,7 +55,7 @@ def _kill(started: Started) -> None:
 
 
 def _follows_the_files(run: Run) -> None:
-    """Check that the report matches its schema and that no check of ``verify`` is broken."""
+    """Check that the report matches its schema, and that ``verify`` finds no change."""
     assert faults(run.document, "report") == []
     assert [(c.name, c.details) for c in verify_directory(run.report, None) if c.outcome == "broken"] == []
 
@@ -185,7 +185,7 @@ def _slow_down(events: Path, seconds: float) -> None:
 
 @pytest.fixture(scope="module")
 def finished(make_home: Callable[[str], Path]) -> Iterator[tuple[FrontDoor, Run]]:
-    """(Front door, run): a complete run that failed because no storage can meet its limits."""
+    """(FrontDoor, Run) of a complete run that failed, because no storage can meet its limits."""
     with opened_door(make_home("finished")) as door:
         yield door, door.run(*_HOPELESS, "--ckpt-suite=performance")
 
@@ -194,7 +194,7 @@ _HOPELESS = (*TINY[:-1], "--cluster=5000000")
 
 
 def test_a_complete_measurement_is_kept_however_bad_it_is(finished: tuple[FrontDoor, Run]) -> None:
-    """Later starts with other suites keep a complete measurement, although it failed."""
+    """A complete measurement that failed is kept when the run is resumed with other suites."""
     door, before = finished
     assert before.verdict("SAVE")["outcome"] == "failed"
     kept = (before.report / "measurements" / f"{DIRECTORY}.json").read_bytes()

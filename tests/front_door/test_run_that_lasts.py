@@ -1,4 +1,4 @@
-"""Saves for a given time, and saves on a nearly full volume: measurements, refusals, and removal of the ballast."""
+"""Saves for a given duration, and saves on a nearly full volume: measurements, refusals, and removal of the ballast."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_saves_go_on_for_the_duration_and_on_a_full_volume(
 def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     door: FrontDoor, mount: Callable[..., Path]
 ) -> None:
-    """ENDURE and NEARFULL fail if saves become slow over time or on a full volume.
+    """ENDURE fails if saves become slow over time, NEARFULL if they are slow on a full volume.
 
-    Slow are the fifth and later saves of ENDURE, and all saves on a volume that is 90 % full.
+    From the fifth save, ENDURE is slowed down. On a volume that is 90 % full, all saves are slowed down.
     """
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "slow", rank=1, where=r" endurance ([5-9]|[1-9]\d+)$| near_full [1-5] at 90%$")

@@ -1,4 +1,4 @@
-"""One small run that meets all required requirements: its files, numbers and output."""
+"""A small run that meets all required requirements: its files, numbers and output."""
 
 from __future__ import annotations
 
@@ -149,9 +149,9 @@ def test_the_events_tell_the_run_in_its_order(good: Run) -> None:
 
 
 def test_the_one_launch_keeps_its_command_environment_logs_and_exit(good: Run) -> None:
-    """A run has one launch, and its directory keeps command, environment, logs and exit code.
+    """A run has one launch. The run's directory contains its command, environment, logs and exit code.
 
-    The ranks that inspect the hosts also measure.
+    The same ranks inspect the hosts and measure.
     """
     directory = good.report / "launches" / "1"
     assert list(directory.parent.iterdir()) == [directory]

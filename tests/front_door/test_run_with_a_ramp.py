@@ -1,4 +1,4 @@
-"""The depth of the engine ``stream``: found by a ramp, set by the user, or the default. It is recorded and printed."""
+"""The depth (concurrent requests) of the engine ``stream``: from a ramp, an option, or the default. It is recorded."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def test_a_number_that_is_set_is_used_and_small_files_have_the_default(door: Fro
 
 @pytest.mark.thorough
 def test_later_launches_and_starts_keep_what_was_found(door: FrontDoor) -> None:
-    """Later launches and starts use the depth that the first ramp found, because the number of ranks is the same.
+    """Later launches and starts with the same number of ranks use the depth from the first ramp.
 
-    The second start measures one of the two strategies again.
+    The second start measures one of two strategies again.
     """
     options = (*RAMP, "--ckpt-strategy=sync,async", "--ckpt-suite=performance")
     first = door.run(*options)

@@ -1,4 +1,7 @@
-"""Runs in which a separate process of torch writes the copy: measured as other background saves; faults are found."""
+"""Runs with torch's separate process for background saves: they are measured like other background saves.
+
+Faults in them are found.
+"""
 
 from __future__ import annotations
 

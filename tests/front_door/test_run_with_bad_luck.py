@@ -1,4 +1,4 @@
-"""Runs in which a rank is killed or stopped during a save, or in which the storage refuses its writes."""
+"""Runs in which a rank is killed or stopped during a save, or the storage refuses writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONLY_SAVE_FAILED = {
 
 @pytest.fixture(scope="module")
 def killed(make_home: Callable[[str], Path]) -> Run:
-    """A run of two models. Rank 5 of the first model is killed while it writes its second checkpoint."""
+    """A run of two models. Rank 5 of the first model is killed during its second save."""
     with opened_door(make_home("killed")) as door:
         sabotage = Sabotage(door.home, "hold", rank=5, subject=FIRST)
         started = door.start(
@@ -105,9 +105,9 @@ def test_a_rank_that_makes_no_progress_is_named_with_its_phase_and_file(door: Fr
 def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
     door: FrontDoor, make_home: Callable[[str], Path]
 ) -> None:
-    """A slow but steady save exceeds its limit. It is neither reported as hung nor ended.
+    """A slow but steady save exceeds its limit, but is not ended or reported as hung.
 
-    It takes twelve times ``--ckpt-io-timeout``; the watchdog checks its pace after ten.
+    It takes twelve times ``--ckpt-io-timeout``; the watchdog checks its progress after ten times this.
     """
     need_fuse()
     deadline = patience(2)
@@ -219,7 +219,7 @@ def test_a_background_save_that_commits_before_its_data_are_durable_fails_durabl
 
 
 def _fill(file: Path) -> None:
-    """Write to a file until the volume has no space left."""
+    """Write to a file until the volume is full."""
     with file.open("wb", buffering=0) as out:
         piece = bytes(1 << 20)
         while piece:

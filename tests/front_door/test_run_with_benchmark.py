@@ -13,7 +13,7 @@ from tests.support.front_door import MEASURED, SUBJECT, TINY, FrontDoor, Run, op
 
 
 def _as_benchmarked(run: Run, file: Path, subject: str = MEASURED) -> None:
-    """Check that the benchmarks of a JSON file are the saves and loads of the report, with the same seconds."""
+    """Check that the benchmarks in a JSON file are the report's saves and loads, with the same seconds."""
     benchmarks = {b["name"]: b for b in json.loads(file.read_text())["benchmarks"]}
     assert set(benchmarks) == {f"save[{subject}]", f"load[{subject}]"}
     for kind in ("save", "load"):
@@ -40,7 +40,7 @@ def _edit(file: Path, factor: float) -> None:
 
 @pytest.fixture(scope="module")
 def storage(make_home: Callable[[str], Path]) -> Path:
-    """The directory in which pytest-benchmark has saved one run. Its times were divided by 1,000."""
+    """A directory with one saved run of pytest-benchmark, whose times were divided by 1,000."""
     with opened_door(make_home("saved")) as door:
         storage = door.home / "benchmarks"
         run = door.run(*TINY, "--benchmark-autosave", "--benchmark-save-data", f"--benchmark-storage=file://{storage}")

@@ -1,4 +1,4 @@
-"""Runs whose saves pass through a codec: the stored bytes, the cost of the codec, and the detection of damage."""
+"""Runs whose saves are compressed: the stored bytes, the cost of the codec, and the detection of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that plans its number of operations for the requested confidence."""
+"""A run that plans the number of its operations for a requested confidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of the engine dcp, which is torch.distributed.checkpoint itself, with the same tests as other engines."""
+"""End-to-end runs of the engine dcp, which saves and loads with torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -135,9 +135,9 @@ def test_a_bit_that_storage_flips_turns_integrity(door: FrontDoor, make_home: Ca
 def test_an_error_of_the_storage_is_named_with_its_rank_and_file(
     door: FrontDoor, make_home: Callable[[str], Path], fault: str, path: str, rank: int, file: str
 ) -> None:
-    """The failure names the rank whose call failed and its file.
+    """The failure names the rank whose call failed, and the file.
 
-    The library also reports the error to the other rank, which must not be named instead.
+    The library reports the error to both ranks. The failure must not name the other rank.
     """
     need_fuse()
     with misbehaving(make_home("refuses")) as target:
@@ -230,9 +230,9 @@ def test_patterns_in_which_single_ranks_load_are_not_run_and_say_why(door: Front
 
 
 def resharded_by_the_library(run: Run, saved_by: int) -> None:
-    """Check that twice and half as many ranks loaded every byte from cold storage.
+    """Check the loads of a checkpoint by twice as many ranks, and by half as many.
 
-    Check also that the slowest of these loads decides RESHAPED.
+    All bytes were loaded and correct, and no byte came from the page cache. RESHAPED reports the slowest load.
     """
     found = run.measurement(f"llama3-8b-open-{saved_by}")["patterns"]["resized"]
     (planned,) = run.document["checkpoints"]
@@ -342,7 +342,8 @@ def test_ranks_on_several_hosts_find_each_other_and_load_what_they_saved(
 ) -> None:
     """Ranks on two hosts connect to each other, and each host loads only its own files.
 
-    The kernel cannot count the cached pages of this target, so COLD needs timed reads.
+    The kernel does not report the cached pages of this target. COLD (loads come from storage, not from a cache) is
+    therefore not run: it needs timed reads, and the files are too small for them.
     """
     need_fuse()
     launcher = launcher_of_namespaces(door.home)

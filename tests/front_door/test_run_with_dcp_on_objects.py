@@ -1,4 +1,4 @@
-"""Runs of torch.distributed.checkpoint into a bucket, with jobs' client libraries. Unsuitable runs are refused."""
+"""End-to-end runs of torch.distributed.checkpoint on an S3 bucket, with the libraries s3torchconnector and s3fs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ assert not [name for name in sys.modules if name.split(".")[0] == "pytest_ckpt"]
 
 
 def load_bare(client: str, url: str, endpoint: str, scratch: Path, keys: Mapping[str, str]) -> dict[str, bytes]:
-    """Load a checkpoint with the client library of an engine, in one process and without pytest-ckpt.
+    """Load a checkpoint with a client library of S3, in one process and without pytest-ckpt.
 
     Return {name of a tensor: its bytes}.
     """
@@ -76,7 +76,7 @@ OPERATIONS = 2
 
 
 class Saved(NamedTuple):
-    """A run that kept its checkpoints, and the store that contains them."""
+    """A run that kept its checkpoints, and the endpoint of the object store that contains them."""
 
     engine: str
     run: Run
@@ -215,9 +215,9 @@ def test_an_object_that_was_acknowledged_and_is_gone_fails_the_save(
 def test_a_store_that_is_silent_in_a_save_is_named_and_nothing_is_left(
     server: Misbehaving, make_home: Callable[[str], Path], engine: str, request_: str
 ) -> None:
-    """A store stops answering during a save. The client library alone would wait for ever.
+    """If the object store stops answering during a save, the watchdog ends the rank and names its file.
 
-    The watchdog ends the rank and names its file. Clean-up aborts the rank's upload.
+    Clean-up aborts the rank's upload. Without the watchdog, the client library would wait for ever.
     """
     server.faults.append(Fault(request=request_, way="silent", key="__1_0.distcp"))  # type: ignore[arg-type]
     run = run_on(server, make_home, engine, f"--ckpt-io-timeout={patience(5):.0f}s")

@@ -1,4 +1,7 @@
-"""Runs that save only the changes between full saves: they are measured and judged, and faults are found."""
+"""End-to-end runs of incremental saves: measurements, verdicts and injected faults.
+
+A full save stores the complete state. The saves after it store deltas: only the changed pages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A component fails during saves and loads. From the fault command to the repair command, the target misbehaves."""
+"""End-to-end runs of FAILOVER: a component of the storage fails during saves and loads, and is repaired.
+
+The user supplies a fault command and a repair command. Here, they switch a fault of the target on and off.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,8 @@ def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
 def options(door: FrontDoor, breaks: list[str], repairs: list[str], limit: float = 60.0) -> tuple[str, ...]:
     """Return options of a run that requires speed and FAILOVER.
 
-    ``breaks`` and ``repairs`` are the words of its fault and repair commands; ``limit`` is the longest stall in
-    seconds.
+    ``breaks`` is the fault command and ``repairs`` the repair command, each as a list of arguments. ``limit`` is the
+    longest permitted stall in seconds.
     """
     table = door.home / "gates.toml"
     row = f'FAILOVER = {{ gate = "required", limit = {limit} }}'
@@ -64,7 +67,7 @@ def found_in(run: Run) -> dict[str, Any]:
     "engine", [STREAM, *(pytest.param(word, marks=pytest.mark.thorough) for word in (TORCH, SAFETENSORS))]
 )
 def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target: Target, engine: str) -> None:
-    """FAILOVER is met if saves during the fault fail with a message and commit nothing.
+    """FAILOVER is met if saves during the fault fail with an error and commit nothing.
 
     Earlier checkpoints stay complete and can be loaded.
     """
@@ -120,7 +123,7 @@ def test_a_wrong_byte_in_a_save_that_succeeded_fails(door: FrontDoor, target: Ta
 
 @pytest.mark.thorough
 def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(door: FrontDoor, target: Target) -> None:
-    """If a committed checkpoint cannot be loaded after the repair command, FAILOVER fails.
+    """FAILOVER fails if a committed checkpoint cannot be loaded after the repair command.
 
     The repair command of this test does nothing.
     """
@@ -135,9 +138,10 @@ def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(door: FrontDoo
 def test_a_commit_whose_answer_is_lost_is_one_if_the_checkpoint_is_whole(
     door: FrontDoor, target: Target, torn: bool
 ) -> None:
-    """A rename succeeds, but the client gets an error. The save counts as committed if the checkpoint is complete.
+    """The commit of a save is a rename that succeeds, but the client gets an error.
 
-    If ``torn`` is true, it is incomplete, and FAILOVER fails.
+    If the checkpoint is complete, the save counts as committed. If the checkpoint is incomplete (``torn``), FAILOVER
+    fails.
     """
     breaks = target.fault_command("the answer of rename is lost", torn=torn)
     run = door.run(*options(door, breaks, target.clear_command), target=target.path)
@@ -171,7 +175,10 @@ def test_a_stall_beyond_the_limit_of_the_gates_fails(door: FrontDoor, target: Ta
 
 @pytest.mark.thorough
 def test_a_save_that_is_late_while_the_storage_rebuilds_fails(door: FrontDoor, target: Target) -> None:
-    """The target is slow from the repair command until the next fault, so a save then exceeds its limit."""
+    """FAILOVER fails if a save after the repair command exceeds 1.5 times its limit.
+
+    The target is slow from the repair command until the next fault.
+    """
     words = options(door, target.clear_command, target.fault_command("slow file", seconds=1))
     run = door.run(*words, target=target.path, cluster=64)
     verdict = run.verdict("FAILOVER")
@@ -225,9 +232,9 @@ def test_storage_that_hangs_fails_at_the_deadline_and_is_mended(door: FrontDoor,
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_what_is_broken_is_mended_when_the_run_ends(door: FrontDoor, target: Target, number: signal.Signals) -> None:
-    """If a run is ended during a fault, the repair command is run.
+    """If a run is ended during a fault, the repair command still runs.
 
-    The run is ended by Ctrl-C, or by SIGKILL, which leaves its controller no time.
+    The test ends the run by Ctrl-C, or by SIGKILL, which the controller cannot handle.
     """
     broken, repaired = door.home / "broken", door.home / "repaired"
     words = options(door, ["sh", "-c", f"touch {broken}; exec sleep 2"], ["touch", str(repaired)])
@@ -242,7 +249,7 @@ def test_what_is_broken_is_mended_when_the_run_ends(door: FrontDoor, target: Tar
 
 @pytest.mark.thorough
 def test_a_replica_whose_server_is_killed_costs_nothing(make_home: Callable[[str], Path]) -> None:
-    """GlusterFS keeps three copies. If the server of one copy is killed, saves and loads continue without an error."""
+    """FAILOVER is met without any error if GlusterFS keeps three copies and the server of one copy is killed."""
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     need(os.geteuid() == 0 and not missing, f"a volume of GlusterFS needs root and {', '.join(missing) or 'no more'}")
     home = make_home("gluster")

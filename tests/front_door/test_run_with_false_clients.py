@@ -1,4 +1,7 @@
-"""Clients whose fsync or clock is replaced by other code: there is no certificate, and the storage is not blamed."""
+"""End-to-end runs on clients whose fsync or clock was replaced by other code.
+
+The run gets no certificate, and no requirement on the storage fails.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose checkpoints have Megatron's format."""
+"""End-to-end runs of the engine megatron, which writes checkpoints in the format of Megatron."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs with the suite metadata: all ranks create, look up, list and remove many empty files."""
+"""End-to-end runs of the suite metadata: all ranks create, look up, list and remove many empty files."""
 
 from __future__ import annotations
 

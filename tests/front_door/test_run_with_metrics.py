@@ -1,4 +1,7 @@
-"""Runs that report live metrics. Their values equal the report's, and a failing destination does not affect the run."""
+"""End-to-end runs that export live metrics.
+
+The metrics equal the values in the report. If the metrics cannot be delivered, the run continues.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ WARNING = "METRICS ARE INCOMPLETE: --ckpt-metrics "
 
 
 def assert_that_they_are_those_of(found: Values, run: Run, total: str = "_total") -> None:
-    """Compare the metrics ``found`` with the report of their run.
+    """Check that the metrics ``found`` have the values of the run's report.
 
-    ``total`` is the suffix of the names of counters.
+    ``total`` is the suffix in the names of counters.
     """
 
     def value(name: str, **labels: str) -> float:

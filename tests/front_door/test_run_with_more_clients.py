@@ -1,4 +1,4 @@
-"""Runs with more ranks, more hosts or faster clients get the verdicts of a run with few clients."""
+"""End-to-end runs with more ranks, more hosts or faster clients have the same verdicts as a run with few clients."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Clients:
     rows: tuple[str, ...] = ROWS
 
     def run(self, door: FrontDoor, mount: Mounts, **parameters: object) -> Run:
-        """Make a run on an array that serves at a limited rate.
+        """Run pytest-ckpt on a target that serves at a limited rate.
 
-        Its files are in memory, because other load on a disk would add to the intended times.
+        The target's files are in memory, because other load on a disk would add to the intended times.
         """
         (door.home / FILE).write_text(SMALL.replace("data = 2", f"data = {self.ranks}"))
         directory = door.home / "array"

@@ -1,4 +1,4 @@
-"""Runs of the engine replay with a recorded job, as in docs/own_job.md, with the same tests as other engines."""
+"""End-to-end runs of the engine replay, which repeats the recorded calls of a job, as in docs/own_job.md."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ for path in directory.parent.glob("*/*"):
 
 
 def words_in(home: Path) -> tuple[str, ...]:
-    """Write a recorded pattern of two ranks to ``home``; return the options that replay it."""
+    """Write a recorded pattern of two ranks to ``home``; return the options that replay the pattern."""
     (home / "job.pattern.json").write_text(TWO_RANKS)
     return (f"--ckpt-engine=replay:file={home}/job.pattern.json",)
 

@@ -1,4 +1,4 @@
-"""Runs of the engine safetensors: Hugging Face's files by its library, with the same tests as other engines."""
+"""End-to-end runs of the engine safetensors, which writes files with Hugging Face's library."""
 
 from __future__ import annotations
 

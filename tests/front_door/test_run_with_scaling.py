@@ -1,4 +1,4 @@
-"""Runs with the suite scaling: 1, 2, 4 and more ranks save and load while the other ranks wait."""
+"""End-to-end runs of the suite scaling: 1, 2, 4 and more ranks save and load while the other ranks wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs with the suite serving: replicas load only the weights, and one client rewrites them."""
+"""End-to-end runs of the suite serving: replicas load only the weights, and one client rewrites the weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs whose saves let the job continue: measurements, one fault for each verdict, and refused options."""
+"""End-to-end runs of save strategies such as async, in which the job continues during the save.
+
+The tests check measurements, one injected fault for each requirement, and refused options.
+"""
 
 from __future__ import annotations
 
@@ -121,14 +124,14 @@ def engines(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def together(make_home: Callable[[str], Path], engines: str) -> Run:
-    """One or two engines, each with two strategies, in one run."""
+    """Return a run of the engines ``engines`` with the strategies sync and async."""
     with opened_door(make_home("strategies")) as door:
         return door.run(*SMALLEST, f"--ckpt-engine={engines}", "--ckpt-strategy=sync,async")
 
 
 @pytest.fixture(scope="module")
 def subjects(engines: str) -> dict[str, str]:
-    """Return {subject: its strategy}, in the order of the run."""
+    """Return {subject: its strategy}, in the order of the run. A subject is a layout, an engine and a strategy."""
     if engines == "stream":
         return {MEASURED: "sync", f"{SUBJECT}/stream/async": "async"}
     return SUBJECTS
@@ -197,7 +200,7 @@ def test_the_copy_of_the_state_is_timed_apart_and_told(together: Run, subjects: 
 
 
 def extra_of(steps: dict[str, Any]) -> float:
-    """Return by how many seconds the simulated training steps during a save took longer than usual."""
+    """Return the seconds by which a save delayed the simulated training steps."""
     found: StepsOfSave = from_plain(StepsOfSave, steps)
     return found.extra_seconds
 
@@ -241,7 +244,7 @@ def test_verify_holds_the_evidence_of_saves_in_the_background(together: Run) -> 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", [TORCH, STREAM])
 def test_a_state_that_was_not_copied_before_the_job_went_on_is_found(door: FrontDoor, engine: str) -> None:
-    """If the job continues before its state is copied, the file mixes states, and INTEGRITY fails."""
+    """INTEGRITY fails if the job continues before its state is copied: the file then mixes two states."""
     run = door.run(*TINY, engine, ASYNC, "--ckpt-operations=1", environment=in_every_rank(door.home, NOTHING_COPIED))
     assert run.code == 1, run.text
     (verdict,) = (v for v in run.document["requirements"] if v["id"] == "INTEGRITY")
@@ -286,7 +289,7 @@ def test_an_error_in_the_background_is_told_with_its_call(door: FrontDoor, make_
     ],
 )
 def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, engine: str, way: str) -> None:
-    """CRASH-ASYNC fails for two faults after a kill.
+    """CRASH-ASYNC fails for two faults after ranks were killed during a save.
 
     With ``lose``, a committed checkpoint loses bytes. With ``show``, an unfinished save appears as a checkpoint.
     """
@@ -302,7 +305,7 @@ def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, engine: 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["stream", "dcp"])
 def test_retention_that_takes_the_newest_committed_one_is_found(door: FrontDoor, engine: str) -> None:
-    """RETAIN-COMMITTED fails if retention deletes the last complete checkpoint while a newer save is unfinished."""
+    """RETAIN-COMMITTED fails if the newest complete checkpoint is deleted while a newer save is unfinished."""
     run = door.run(
         *TINY,
         f"--ckpt-engine={engine}",
@@ -360,9 +363,9 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.thorough
 def test_a_notice_that_is_too_short_is_told_and_fails_nothing_else(door: FrontDoor) -> None:
-    """A notice of one second is too short, so only the advisory PREEMPT fails.
+    """With one second of notice, no save can commit: only the advisory requirement PREEMPT fails.
 
-    At this scale the second becomes a ten-thousandth of a second, and no fsync returns in that time.
+    The test's checkpoints are so small that the notice is scaled to a ten-thousandth of a second.
     """
     run = door.run(*TINY, "--ckpt-strategy=sync", "--ckpt-suite=preemption-notice=1s")
     verdict = run.verdict("PREEMPT")

@@ -1,4 +1,7 @@
-"""Runs that save to a local tier and drain it to the target: measurements, verdicts, refusals, and the files left."""
+"""End-to-end runs that save to a local tier, from which files are drained (copied) to the target.
+
+The tests check measurements, verdicts, refused options, and which files remain.
+"""
 
 from __future__ import annotations
 

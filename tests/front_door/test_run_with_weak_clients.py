@@ -1,4 +1,7 @@
-"""Clients that cannot create a checkpoint in time: reported before the first save, not judged, never certified."""
+"""End-to-end runs on clients that cannot create a checkpoint's content within the save limit.
+
+The run reports this before the first save. SAVE is not run, and there is no certificate.
+"""
 
 from __future__ import annotations
 

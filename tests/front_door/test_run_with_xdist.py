@@ -1,4 +1,4 @@
-"""The same run, distributed over workers of pytest-xdist."""
+"""A run that pytest-xdist distributes over several workers has the same verdicts as a run in one process."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _parent(pid: int) -> int:
 def _decided(run: Run) -> list[tuple[str, str, str, str]]:
     """Return (requirement, subject, severity, outcome) of each verdict, in order.
 
-    Outcomes of advisory verdicts are empty, because they may vary by chance.
+    The outcome of an advisory verdict is replaced by an empty text, because it may vary by chance.
     """
     return [
         (v["id"], v["subject"], v["severity"], v["outcome"] if v["severity"] == "required" else "")

@@ -1,6 +1,6 @@
-"""Runs on targets whose cached pages the kernel counts in part or not at all.
+"""End-to-end runs on targets whose cached pages the kernel counts in part or not at all.
 
-COLD then uses timed reads, or states why it could not.
+COLD (loads come from storage, not from a cache) then uses timed reads, or states why it was not decided.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def in_memory(make_home: Callable[[str], Path]) -> Iterator[Path]:
-    """A file system in memory for the files of a FUSE target.
+    """A tmpfs for the files of a FUSE target.
 
-    Tests that drop caches cannot drop its pages, so they do not change the times of the target's reads.
+    Other tests drop the page cache of this machine. Files in a tmpfs are not dropped, so read times stay the same.
     """
     need_fuse()
     mounts = Mounts(make_home)
@@ -104,9 +104,9 @@ def test_a_cache_that_the_given_command_drops_is_proven_cold_by_timed_reads(targ
 def test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_proves_nothing(
     in_memory: Path, door: FrontDoor
 ) -> None:
-    """A cache drops only the checkpoints whose reads are timed, so timed reads prove nothing about the others.
+    """Timed reads prove nothing if the cache drops only the checkpoints that these reads use.
 
-    It recognizes the timed checkpoints by their numbers.
+    The fault distinguishes the checkpoints by their numbers.
     """
     (in_memory / "blind").mkdir()
     with misbehaving(in_memory / "blind", second=True, direct_io=True) as target:
@@ -147,9 +147,9 @@ def test_without_any_cache_a_second_client_proves_it(target: Target, door: Front
 def test_what_the_process_of_a_mount_keeps_is_found_by_a_second_client_although_the_kernel_counts_nothing(
     in_memory: Path, door: FrontDoor, survives: bool
 ) -> None:
-    """The FUSE process has its own cache, in addition to the kernel's, which works as usual.
+    """The FUSE process has its own cache in addition to the kernel's page cache.
 
-    Timed reads, also by a second client, show whether that cache keeps data after a drop.
+    Timed reads of two clients show whether the cache of the FUSE process survives a drop.
     """
     home = in_memory / f"counted-{survives}"
     home.mkdir()

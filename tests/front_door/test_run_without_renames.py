@@ -1,4 +1,7 @@
-"""Runs on a gateway that refuses to rename directories: saves commit with a marker file, and the report states it."""
+"""End-to-end runs on a gateway that refuses to rename directories.
+
+A save then commits with a marker file, and the report states this.
+"""
 
 from __future__ import annotations
 

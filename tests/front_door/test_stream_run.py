@@ -1,4 +1,4 @@
-"""Runs of the engine stream: the same evidence as with torch, bounded memory, and targets of any kind."""
+"""End-to-end runs of the built-in engine stream: evidence, memory, and targets with and without O_DIRECT."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_stream_run_ends_with_zero_and_meets_all_that_is_required(streamed: Ru
 
 
 def test_its_ranks_need_no_memory_for_the_model_and_no_torch(streamed: Run) -> None:
-    """Each rank needs less than 100 MB of memory. An imported torch alone would need twice that."""
+    """Each rank needs less than 100 MB of memory; the import of torch would need twice as much."""
     ranks = streamed.measurement()["ranks"]
     assert [r["rank"] for r in ranks] == [0, 1]
     for rank in ranks:
@@ -169,7 +169,7 @@ def test_the_target_is_empty_afterwards(streamed: Run) -> None:
 
 @pytest.fixture(scope="module")
 def undirected(make_home: Callable[[str], Path]) -> Run:
-    """A run on a target without O_DIRECT. Its checkpoints are kept."""
+    """A run that keeps its checkpoints, on a target without O_DIRECT."""
     with opened_door(make_home("undirected")) as door:
         environment = in_every_rank(door.home, OTHER_TARGET)
         return door.run(

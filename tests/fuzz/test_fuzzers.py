@@ -1,4 +1,7 @@
-"""Every test run makes some attacks of each family, and 2,000 with ``--all``. Planted faults must be found."""
+"""Fuzzers of the commands' inputs find no violation in this code, and find injected faults.
+
+A test run performs 120 attacks, and 2,000 with ``--all``.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,7 @@ FAST, MANY = 120, 2000
 
 
 def attack(*words, cases=MANY):
-    """Run the fuzzers from the command line; return the ended process.
-
-    The time limit grows with ``cases``, the number of attacks.
-    """
+    """Run ``cases`` attacks from the command line; return the ended process."""
     command = [sys.executable, "-m", "tests.support.fuzz", "--processes=1", *words]
     seconds = patience(600) * max(1, cases / MANY)
     return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=seconds)
@@ -119,7 +119,6 @@ def test_a_verdict_that_becomes_better_is_seen():
 
 @pytest.mark.thorough
 def test_the_same_case_is_made_again():
-    """A single case can be repeated by its name."""
     output = [attack("--case=inputs/7/3").stdout for _ in range(2)]
     assert all("1 attacks with seed 7" in text for text in output), output
 
@@ -127,7 +126,7 @@ def test_the_same_case_is_made_again():
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_attacks_that_are_ended_leave_nothing_behind(how, tmp_path):
-    """Fuzzers that are ended by a signal remove their directory and end their processes."""
+    """Fuzzers that a signal ends remove their directory and end their processes."""
     program = f"""
 import sys, tempfile
 from tests.support.fuzz import __main__ as fuzz

@@ -1,4 +1,4 @@
-"""The study of wrong verdicts with few simulated arrays, and cases with a result that is known without simulation."""
+"""The study of wrong verdicts, with few simulated arrays, and with cases whose result is known without simulation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def passed_share(row: Row, truth: Truth, arrays: int, seed: int = 1) -> float:
 
 
 def timed(row: Row, factor: float) -> list[list[Timed]]:
-    """Return all operations of a run for a row. Each takes ``factor`` times its limit."""
+    """Return the simulated operations of a requirement. Each operation takes ``factor`` times its limit."""
     return [
         [Timed(seconds=limit * factor, ranks=(limit * factor,) * 8)] * n
         for limit, n in zip(row.limits, row.operations, strict=True)

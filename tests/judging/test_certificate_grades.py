@@ -1,4 +1,4 @@
-"""The grade and the exit code for given verdicts, for the full table of requirements."""
+"""The grade and the exit code of a run, for given verdicts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def verdict(requirement, outcome, subject=SUBJECT):
 
 
 def findings(subject=SUBJECT, *, without=(), **outcomes):
-    """Return the verdicts of a complete run. All are met, except the outcomes that the keywords set.
+    """Return the verdicts of a complete run. All are met, except the given ``outcomes``.
 
     A keyword is a requirement's name with ``_`` instead of ``-``.
     """
@@ -188,7 +188,7 @@ def test_the_order_in_which_tests_ran_decides_nothing():
 
 @pytest.mark.parametrize("profile", [{}, SMOKE], ids=["full", "smoke"])
 def test_a_run_of_which_nothing_is_asked_is_never_certified(profile):
-    """A gate table with every requirement off gives no certificate: nothing failed, but nothing was shown."""
+    """If a gate table switches every requirement off, the run gets no certificate."""
     plan, settings, _ = run_of(**profile)
     nothing = dataclasses.replace(SPEED, kinds=dict.fromkeys(REQUIREMENTS, "off"))
     judgement = judge_run(plan, settings, nothing, [])

@@ -1,4 +1,7 @@
-"""Client ceilings: the storage does not fail if the clients cannot save in time. Clients at their limit are named."""
+"""Client ceilings: the highest rates at which each host creates content and compares content.
+
+If the clients are too slow for a save, the storage does not fail, and the slow clients are named.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ RANKS = tuple(RankFacts(rank=rank, host=f"n{1 + rank // 2}", pid=rank) for rank 
 def with_ceilings(of, *makes, compares=100 * NEEDED):
     """Return the measurement with one host for each value of ``makes``.
 
-    The value is the host's ceiling for creating content, as a multiple of the rate that its ranks need.
+    The value is the rate at which the host creates content, as a multiple of the rate that the host's ranks need.
     """
     hosts = [f"n{number}" for number in range(1, len(makes) + 1)]
     ranks = RANKS if len(makes) == 2 else of.ranks
@@ -62,9 +65,9 @@ def test_without_a_ceiling_a_late_save_fails() -> None:
 
 
 def test_a_save_that_was_faster_than_the_ceiling_proves_that_the_client_can() -> None:
-    """One save within the limit proves that the clients are fast enough, although their measured ceiling is too low.
+    """If one save is within the limit, the clients are fast enough, although the measured ceiling is too low.
 
-    So the late saves fail SAVE.
+    The late saves therefore fail SAVE.
     """
     verdict = judged("SAVE", with_ceilings(late(), 0.9))
     assert (verdict.outcome, verdict.reason) == ("failed", "over limit")

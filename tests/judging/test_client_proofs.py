@@ -1,4 +1,4 @@
-"""If a client's fsync or clock cannot be trusted, the run gets no certificate and the storage is not blamed."""
+"""If a client's fsync or clock cannot be trusted, the run gets no certificate, and the storage does not fail."""
 
 from __future__ import annotations
 

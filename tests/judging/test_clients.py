@@ -1,4 +1,4 @@
-"""Demands of a gate table on the clients: a demand that is not met, or unknown, prevents a certificate."""
+"""A gate table's demands on clients: if a demand is unmet, or its fact is unknown, the run gets no certificate."""
 
 from __future__ import annotations
 
@@ -77,10 +77,9 @@ GATES = 'name = "ours"\nextends = "speed-only"\nclients = {}\n'
 
 @pytest.fixture
 def judged(tmp_path, capsys):
-    """Return a function that judges a made-up run by a gate table with the given demands on clients.
+    """Return a function that judges a run with a gate table that contains the given demands on clients.
 
-    It returns (exit code, document or None, standard error). The run's host has 64 cores; nothing else is known about
-    it.
+    It returns (exit code, document or None, standard error). The run's host has 64 cores; its other facts are unknown.
     """
 
     def run(*demands):

@@ -1,4 +1,7 @@
-"""Proofs of COLD without a probe of the page cache. Each proves it, lacks data, or shows a cache, with a reason."""
+"""Proofs that loads were cold (not served by a cache), for targets whose cached pages the kernel does not report.
+
+Each proof has one of three results, with a reason: proven, unknown, or cached.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,11 @@ SLOW, FAST = 0.5, 0.1
 
 
 def canaries(saved, again, dropped, elsewhere=None, count=10, behind=None, **more):
-    """Return timed reads of ``count`` parts, with small variations.
+    """Return timed reads of ``count`` parts. The times vary slightly between the parts.
 
-    The arguments are seconds: of the first read, of the second read, of the read after a drop, and of another client's
-    read. ``behind`` are the seconds of the second read after the drop; by default it is served by a cache.
+    Before the cache drop, ``saved`` are the seconds of the first read, and ``again`` of the second read. After the
+    drop, ``dropped`` are the seconds of the first read, and ``behind`` of the second read. ``elsewhere`` are the
+    seconds of a read by another client.
     """
     kinds = {"first_read": saved, "reread": again, "dropped_read": dropped, "other_client": elsewhere}
     kinds["dropped_reread"] = behind or min(again, dropped)
@@ -169,7 +173,7 @@ loads = st.lists(st.floats(1, 50), min_size=10, max_size=16)
 def test_what_a_cache_serves_after_the_drop_is_never_proven_whatever_else_the_host_does(data, before):
     """If a cache serves both reads after a drop, timed reads prove nothing, under any load on the host.
 
-    Both reads of a pair run under the same load, so their times differ by at most a tenth.
+    The load is nearly the same in both reads of a part, so their times differ by at most a tenth.
     """
     after = data.draw(st.lists(st.floats(1, 50), min_size=len(before), max_size=len(before)))
     uneven = data.draw(st.lists(st.floats(0.9, 1.1), min_size=len(before), max_size=len(before)))
@@ -187,10 +191,7 @@ def test_what_a_cache_serves_after_the_drop_is_never_proven_whatever_else_the_ho
 
 @given(st.floats(0.001, 10), st.floats(0.001, 10), st.floats(0.01, 0.45), st.integers(10, 16))
 def test_an_honest_drop_on_a_quiet_host_is_proven(slow, warmer, share, count):
-    """A drop that works is proven, also if the storage becomes faster between the reads.
-
-    The cache must stay faster than the storage.
-    """
+    """Timed reads prove a drop that works, even if the storage becomes faster between the reads."""
     first, later = max(slow, warmer), min(slow, warmer)
     fast = share * later
     assert of_canaries(canaries(first, fast, later, count=count)).found == "proven"
@@ -283,10 +284,7 @@ def test_what_moves_between_a_save_and_its_load_is_counted_from_the_last_time_th
 
 @pytest.mark.parametrize(("name", "made"), [("FAILOVER", failed_over), ("UPGRADE", upgraded)])
 def test_timed_reads_show_that_the_drop_works_beside_commands_too(name, made):
-    """Timed reads prove that loads of FAILOVER and UPGRADE are cold, if the gate table accepts this proof.
-
-    The kernel cannot count the cached pages of this target.
-    """
+    """Timed reads prove that loads in FAILOVER and UPGRADE were cold, if the gate table accepts this proof."""
     blind = made(resident_fraction=None)
 
     def verdict(reads, gates=None):

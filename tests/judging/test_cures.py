@@ -1,4 +1,4 @@
-"""Failures on a known kind of file system are printed with the known cure, which changes no verdict."""
+"""If a failure is known for the target's file system, the verdict also states the cure. The outcome stays the same."""
 
 from __future__ import annotations
 

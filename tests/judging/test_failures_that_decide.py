@@ -1,4 +1,4 @@
-"""The phase in which a rank failed decides which requirement fails and which are not run. No such run passes."""
+"""A rank's failure: its phase decides which requirement fails and which requirements are not run."""
 
 from __future__ import annotations
 

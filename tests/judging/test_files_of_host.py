@@ -1,4 +1,4 @@
-"""NAMES.many compares the rate of new files only with the rate that a host of the plan needs."""
+"""The check NAMES.many compares the rate of new files with the rate that the plan needs on each host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forecast for the whole cluster: it is not a verdict, and without a basis there is no forecast."""
+"""The forecast of times and training losses for the whole cluster, which changes no verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost of an engine's library: its median times next to those of stream, for the same checkpoint and strategy."""
+"""The time that an engine's library costs: its median times next to the times of the built-in engine stream."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The sentences of each requirement, in one golden text per requirement. Other tests check outcomes and values.
+"""Compares the sentences of each requirement's verdicts with a golden text.
 
-``CKPT_UPDATE_GOLDEN=1 pytest tests/judging/test_golden_texts.py`` rewrites them; read the difference.
+``CKPT_UPDATE_GOLDEN=1 pytest tests/judging/test_golden_texts.py`` rewrites the golden texts. Read the difference.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OBSERVATIONS = {
 
 
 def text_of(name, decided):
-    """Return a decision as text: outcome, reason code, values, sentences."""
+    """Return a verdict as text: outcome, reason code, values, sentences."""
     detail = decided.detail.splitlines() if isinstance(decided.detail, str) else decided.detail
     figures = f"measured {decided.measured!r:.12} limit {decided.limit!r:.12} {decided.unit}".rstrip()
     lines = [f"== {name}: {decided.outcome}, {decided.reason}", figures, *textwrap.wrap(decided.because, 116)]
@@ -52,9 +52,9 @@ def text_of(name, decided):
 
 
 def hold(name, text):
-    """Compare the text of a requirement with its golden text.
+    """Check that the text of a requirement equals its golden text.
 
-    If CKPT_UPDATE_GOLDEN is set, the golden text is rewritten first.
+    If CKPT_UPDATE_GOLDEN is set, rewrite the golden text first.
     """
     file = GOLDEN / f"{name.lower()}.txt"
     if os.environ.get("CKPT_UPDATE_GOLDEN"):

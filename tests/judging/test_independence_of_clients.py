@@ -1,4 +1,4 @@
-"""More ranks, more hosts or faster hosts change no verdict on an array with one rate for all clients together."""
+"""Simulated arrays that share one rate among all clients: more or faster clients do not change a verdict."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.support.simulated_runs import Row, Timed, rows
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """An array that serves at most ``rate`` to all clients together.
+    """An array that serves ``burst`` bytes without a limit, then at most ``rate`` to all clients together.
 
-    Before that, it serves ``burst`` bytes without a limit. ``rate_of_client`` limits each host. Rates are multiples of
-    an operation's bytes divided by its limit; the burst is a multiple of an operation's bytes.
+    ``rate_of_client`` limits each host. ``burst`` is a multiple of an operation's bytes. Rates are multiples of the
+    rate at which an operation takes exactly its limit.
     """
 
     rate: float
@@ -29,7 +29,7 @@ class Bucket:
 class Clients:
     """The hosts and ranks of a run.
 
-    ``speed`` is the highest rate of one host, as a multiple of the rate that an operation needs.
+    ``speed`` is the highest rate of one host, as a multiple of the rate at which an operation takes exactly its limit.
     """
 
     ranks: int = 8
@@ -38,17 +38,16 @@ class Clients:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the hosts."""
         return tuple(f"n{i + 1}" for i in range(self.hosts))
 
 
 def series_on(bucket: Bucket, clients: Clients, row: Row) -> list[list[Timed]]:
-    """Simulate a run for a row on an array; return its series of operations, without pauses between operations."""
+    """Simulate the operations of a requirement on an array, without pauses; return each series of operations."""
     return [_operations(bucket, clients, limit, n) for limit, n in zip(row.limits, row.operations, strict=True)]
 
 
 def _operations(bucket: Bucket, clients: Clients, limit: float, count: int) -> Sequence[Timed]:
-    """Simulate ``count`` operations. All ranks move equally many bytes and end together."""
+    """Simulate ``count`` operations, in which all ranks move equally many bytes and end together."""
     asked = clients.hosts * min(clients.speed, bucket.rate_of_client)
     level, found = bucket.burst, []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Verdicts on saves that pass through a codec."""
+"""Verdicts on saves that pass through a compression codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts of FAILOVER on made-up measurements with faults during saves and loads: met, failed and not run."""
+"""Verdicts of FAILOVER (a component of the storage fails during saves and loads) on constructed measurements."""
 
 from __future__ import annotations
 

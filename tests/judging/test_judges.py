@@ -1,4 +1,4 @@
-"""Verdicts of every requirement on made-up measurements: met, failed, not run, at the limit and just over it."""
+"""Verdicts of every requirement on constructed measurements: met, failed, not run, at the limit and just over it."""
 
 from __future__ import annotations
 
@@ -168,9 +168,9 @@ def with_ranks(seconds, rank_bytes=None):
 
 
 def test_a_slowest_rank_of_exactly_the_limit_is_no_straggler():
-    """A slowest rank at the limit meets STRAGGLER, a slower one fails it.
+    """STRAGGLER is met if the slowest rank is exactly at the limit, and fails above it.
 
-    One of 200 ranks is slow, so only the slowest rank counts, not the 99th percentile.
+    One of 200 ranks is slow, so the slowest rank decides and not the 99th percentile.
     """
     verdict = judged("STRAGGLER", with_ranks([1.0] * 199 + [1.5]))
     assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("met", 1.5, 1.5, 0)
@@ -178,9 +178,9 @@ def test_a_slowest_rank_of_exactly_the_limit_is_no_straggler():
 
 
 def test_a_tail_of_exactly_the_limit_is_met_and_beyond_it_fails():
-    """A 99th percentile at the limit meets STRAGGLER, a larger one fails it.
+    """STRAGGLER is met if the 99th percentile is exactly at the limit, and fails above it.
 
-    Three of 200 ranks are slow, so the 99th percentile is the time of one of them.
+    Three of 200 ranks are slow, so the 99th percentile is the time of a slow rank.
     """
     verdict = judged("STRAGGLER", with_ranks([1.0] * 197 + [1.3] * 3))
     assert (verdict.outcome, verdict.measured, verdict.unit) == ("met", 1.3, "p99 / p50")
@@ -221,7 +221,7 @@ def test_times_of_ranks_that_wait_for_each_other_in_a_library_tell_no_straggler(
 
 
 def test_times_that_scatter_by_exactly_ten_percent_are_met():
-    """A standard deviation of just under 10 % of the mean meets REPEAT, a slightly larger one fails it.
+    """REPEAT is met if the standard deviation is just under 10 % of the mean, and fails above it.
 
     The values 1 - d, 1 and 1 + d have a mean of 1 and a sample standard deviation of d.
     """
@@ -278,7 +278,8 @@ def test_a_slower_storage_never_does_better(seconds, more):
 def stalled(took, waited):
     """Return a measurement whose second load took ``took`` times the limit.
 
-    Of this time, ``waited`` times the limit were waits for the comparison.
+    ``waited`` is the time in which reads waited for the comparison, as a multiple of the limit. It is included in
+    ``took``.
     """
     limit = judged("LOAD", measurement()).limit
     slow = dataclasses.replace(operation("load", 2, took * limit), stalled_seconds=waited * limit)

@@ -166,9 +166,9 @@ def test_one_fast_load_is_named_wherever_it_stands(alike, outlier, place):
 
 @given(cold=st.lists(st.floats(9.0, 9.9), min_size=2, max_size=9), data=st.data())
 def test_loads_that_turn_three_times_faster_are_all_named_and_no_other(cold, data):
-    """If later loads take at most a third of the time of the first loads, exactly the later loads are named.
+    """If the later loads take at most a third of the time of the first loads, REPEAT names exactly the later loads.
 
-    In published results the first loads fill a cache, which serves the later loads.
+    In published results, the first loads fill a cache, which then serves the later loads.
     """
     maximum = 2 * len(cold) if len(cold) > 2 else 1
     warm = data.draw(st.lists(st.floats(1.0, 3.0), min_size=1, max_size=maximum))

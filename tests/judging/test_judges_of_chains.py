@@ -1,4 +1,4 @@
-"""Verdicts on incremental saves: restores of a chain of deltas, and the files of a chain that deletions leave."""
+"""Verdicts on incremental saves: loads of a full save with its deltas, and the files that deletions leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on saves at a given pace during other work: met, failed, not run, at the limit and just over it."""
+"""Verdicts on saves that write at a given pace during other work: met, failed, not run, and values at the limit."""
 
 from __future__ import annotations
 
@@ -134,11 +134,10 @@ _STEP = SAVE_LIMIT / 4000
 
 
 def seconds_of_two_jobs(ranks, client_rate, array_rate):
-    """Simulate two jobs and return the seconds of one paced save of the first.
+    """Simulate two jobs that save at the same time; return the seconds of one save of the first job.
 
-    Each job has half of the ranks; the second saves repeatedly. A rank writes its share of ``FULL`` bytes by the
-    schedule of the pace, at most at ``client_rate``. The array serves ``array_rate`` in total and shares it evenly
-    among the ranks that have bytes to write.
+    Each job has half of the ranks. A rank writes its share of ``FULL`` bytes on a schedule, at most at ``client_rate``.
+    The array serves ``array_rate`` in total, and shares it evenly among the ranks that have bytes to write.
     """
     size, pace = FULL / ranks, FULL / ranks / PACE.seconds
     written, began = [0.0] * ranks, [0.0] * ranks
@@ -165,7 +164,7 @@ def seconds_of_two_jobs(ranks, client_rate, array_rate):
 )
 @settings(deadline=None, max_examples=20)
 def test_more_or_faster_clients_of_a_fair_array_change_no_verdict(array, ranks, speed):
-    """An array with the rate that the cluster needs meets NEIGHBOUR, a slower array fails it, with any clients."""
+    """More or faster clients do not change the verdict of NEIGHBOUR (saves while another job saves)."""
     needed = FULL / SAVE_LIMIT
 
     def outcome(count, rate):

@@ -1,4 +1,4 @@
-"""Verdicts of ENDURE, STEADY and NEARFULL on made-up measurements: met, failed and not run."""
+"""Verdicts of ENDURE, STEADY and NEARFULL on constructed measurements: met, failed and not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts of SCALING: growth between client counts, the stated maximum rate, and insufficient measurements."""
+"""Verdicts of SCALING: growth of the throughput with the number of clients, and the maximum that the vendor states."""
 
 from __future__ import annotations
 

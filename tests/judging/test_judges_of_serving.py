@@ -1,4 +1,4 @@
-"""MODEL-LOAD and CONSOLIDATE: measurements that meet them, fail them, or prove nothing."""
+"""Verdicts of MODEL-LOAD (replicas load the weights) and CONSOLIDATE (one client rewrites the weights)."""
 
 from __future__ import annotations
 

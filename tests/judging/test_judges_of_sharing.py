@@ -1,4 +1,4 @@
-"""Verdicts on loads of other ranks' files: met, failed and not run, at the limit and just over it."""
+"""Verdicts on loads in which ranks read files that other ranks wrote: met, failed, not run, and values at the limit."""
 
 from __future__ import annotations
 

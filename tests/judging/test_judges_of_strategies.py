@@ -1,4 +1,7 @@
-"""Verdicts on saves that let the job continue: their limits follow from the cluster; which facts change a verdict."""
+"""Verdicts on save strategies in which the job continues during a save.
+
+The limits follow from the cluster. The tests also check which facts change a verdict.
+"""
 
 from __future__ import annotations
 

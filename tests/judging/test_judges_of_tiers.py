@@ -1,4 +1,4 @@
-"""Verdicts on saves to a local tier that drains to the target: the drains, and the time of a restore."""
+"""Verdicts on saves to a local tier that drains (copies) its files to the target: drain times and restore times."""
 
 from __future__ import annotations
 

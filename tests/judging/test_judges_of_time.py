@@ -1,4 +1,4 @@
-"""Verdicts of SAVE and LOAD on made-up measurements: met, failed, not run, at the limit and just over it."""
+"""Verdicts of SAVE and LOAD on constructed measurements: met, failed, not run, at the limit and just over it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ TIMES = [("SAVE", "saves", LIMITS.save_limit_seconds), ("LOAD", "loads", LIMITS.
 
 
 def of_seconds(kind, seconds, **changes):
-    """Return a measurement whose saves and loads took ``seconds``; ``changes`` apply only to operations of ``kind``."""
+    """Return a measurement in which save and load number n both take the n-th value of ``seconds``.
+
+    ``changes`` are fields of the operations. They apply to saves if ``kind`` is "saves", and to loads if it is "loads".
+    """
     operations = [
         dataclasses.replace(operation(of, n, s), **(changes if of == kind[:-1] else {}))
         for of in ("save", "load")
@@ -41,7 +44,7 @@ def of_seconds(kind, seconds, **changes):
 
 
 def how_sure(requirement, kind, seconds, **changes):
-    """Return the "how sure" lines of the verdict, which state what follows for operations that were not measured."""
+    """Return the lines of a verdict that state how likely later operations are to meet the limit."""
     lines = judged(requirement, of_seconds(kind, seconds, **changes)).detail.splitlines()
     return [line.removeprefix(HOW_SURE) for line in lines if line.startswith(HOW_SURE)]
 
@@ -137,9 +140,9 @@ class TestTime:
         field = "stalled_seconds" if kind == "loads" else "copying_seconds"
 
         def of(*late):
-            """Return the verdict on 93 operations of which the last ones are late.
+            """Return the verdict on 93 operations, of which the last ``len(late)`` exceed the limit.
 
-            There is one late operation for each value of ``late``; a true value means that the client delayed it.
+            ``late`` has one value for each of these: true if the client delayed the operation.
             """
             made = of_seconds(kind, [limit / 2] * (93 - len(late)) + [1.1 * limit] * len(late))
             delayed = {(kind[:-1], 94 - n) for n, is_delayed in enumerate(late, 1) if is_delayed}

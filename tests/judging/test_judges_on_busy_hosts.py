@@ -1,7 +1,4 @@
-"""Verdicts on runs with other load on a host: ratios of times are not judged, limits in seconds are.
-
-The load is reported.
-"""
+"""Verdicts on runs during which other programs used a host: limits in seconds decide, ratios of times do not."""
 
 from __future__ import annotations
 
@@ -110,7 +107,7 @@ def test_an_added_pattern_brings_the_load_of_its_own_span() -> None:
 
 
 def loaded_in(of, name):
-    """Return the measurement with a busy host during the separate launch of scenario ``name``."""
+    """Return the measurement with other load on a host during the launch of scenario ``name``."""
     found = dataclasses.replace(of.patterns.found(name), host_loads=(dataclasses.replace(BUSY, span=name),))
     return dataclasses.replace(of, patterns=dataclasses.replace(of.patterns, **{name: found}))
 

@@ -1,4 +1,4 @@
-"""The clients' network is reported as the limit only if a host moved about as many bytes as its network can carry."""
+"""The report names a host's network as the limit only if the host moved about as much as its network can carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recommended first step depends on the error, the failed call and the kind of target."""
+"""The recommended first step after an error depends on the error, the failed call and the kind of target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our requirements also have the names of other requirement lists, such as NVIDIA's."""
+"""Requirements also state their names in other requirement lists, such as NVIDIA's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_lines_stand_in_the_catalogue() -> None:
 def test_a_line_of_another_list_is_named_with_whose_it_is_and_no_survey_of_ours_is_cited() -> None:
     """A text that cites an entry of another list, such as ``N-011``, also names the owner of the list.
 
-    Readers of a certificate do not have these lists.
+    No text cites the project's internal survey, because readers of a certificate do not have it.
     """
     printed = [text for r in REQUIREMENTS.values() for text in (r.text, r.source, r.figure, r.limit, r.next_step)]
     printed += [text for check in CHECKS for text in (check.how, check.relies)]

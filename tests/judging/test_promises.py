@@ -1,4 +1,4 @@
-"""STALE states for how long the second client may serve cached data, and the mount option that shortens this time."""
+"""STALE states how long another client may serve outdated cached data, and the mount option that shortens this time."""
 
 from __future__ import annotations
 

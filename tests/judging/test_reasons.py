@@ -1,4 +1,4 @@
-"""Every required row of a shipped gate table has a reason: derived, published, or relied on by a library."""
+"""Every required row of a built-in gate table has a reason: derived, published, or relied on by a library."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ OF_STORES = frozenset(("objects", "parts of S3"))
 
 
 def without_reason(gates: Gates, known: Mapping[str, GateDefault], reasons: Sequence[Reason] = REASONS) -> list[str]:
-    """Return the rows without a reason that a gate table requires, always or where given.
+    """Return the required rows of a gate table that have no reason.
 
-    ``known`` maps every requirement and check to its default (`grading.catalogue.known_names`). A requirement that has
-    checks is judged through these checks.
+    Rows with the gate kinds "required" and "where given" count as required. ``known`` maps each requirement and check
+    to its default row (`grading.catalogue.known_names`). If a requirement has checks, only its checks need reasons.
     """
     parents = {name.partition(".")[0] for name in known if "." in name}
     found = []
@@ -38,7 +38,7 @@ def without_reason(gates: Gates, known: Mapping[str, GateDefault], reasons: Sequ
 
 
 def _offered(table: str) -> dict[str, GateDefault]:
-    """Return the requirements and checks that can run on a target for the gate table."""
+    """Return the requirements and checks that apply to the targets of a gate table."""
     offered = OF_STORES if table.startswith("object") else MOUNTED
     return {n: row for n, row in known_names().items() if REQUIREMENTS[n.partition(".")[0]].needs <= offered}
 

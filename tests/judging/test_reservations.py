@@ -1,4 +1,4 @@
-"""Texts of a report: why a result may not apply to an array, what was not tried, when no cluster size is supported."""
+"""Texts of a report: why a result may not apply to a real array, and what was not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exact scope of a verdict, the models that a certificate requires, and the obstacles to a certificate."""
+"""The exact scope of a verdict, the models that a certificate requires, and the reasons that prevent a certificate."""
 
 from __future__ import annotations
 
@@ -129,9 +129,9 @@ def test_a_rehearsal_may_use_the_models_that_it_likes() -> None:
 def test_shared_storage_is_asked_for_what_the_cluster_demands(
     asked: dict[str, str], kind: str, model: str, gigabytes_per_second: int
 ) -> None:
-    """The full rate of the cluster is required if the mount, the gate table or the hosts show shared storage.
+    """The full rate of the cluster is required if the mount, the gate table or the hosts indicate shared storage.
 
-    Otherwise it would be the share of eight ranks, 3.8 GB/s.
+    For local storage, only the share of eight ranks is required: 3.8 GB/s.
     """
     plan, _, _ = run_of(model, kind=kind, **asked)
     (planned,) = plan.checkpoints
@@ -327,10 +327,7 @@ def test_a_user_s_model_of_few_ranks_has_no_subset(tmp_path) -> None:
 
 
 def test_a_strategy_of_which_the_suites_ask_nothing_is_said_to_be_unmeasured() -> None:
-    """If the chosen suites do not measure a strategy, a sentence says so and names a suite that does.
-
-    Otherwise a reader would look for its column in the certificate.
-    """
+    """If the chosen suites do not measure a strategy, a sentence names a suite that does."""
     asked = {"ckpt_strategy": "sync,async", "ckpt_engine": "stream"}
     plan, settings, gates = run_of("llama3-8b", ckpt_suite="strategies", **asked)
     # Plain saves are measured for comparison with the background saves.

@@ -1,4 +1,4 @@
-"""ENDURE, FAILOVER and DURABLE also report NVIDIA's service levels, which decide nothing."""
+"""ENDURE, FAILOVER and DURABLE also report NVIDIA's service levels, which change no verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waivers: what they cover, and their last day. A waived requirement is never reported as met."""
+"""Waivers: the requirements that they cover, and their last day. A waived requirement is never reported as met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults while ranks that MPICH started save: the run ends with the reason, and no process survives."""
+"""Injects faults while ranks that MPICH started save. The run ends with a reason, and no process survives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.hosts.storage import HONEST_FUSE
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
-    """Return {fault: result of its run}. The runs share one set of simulated hosts."""
+    """Run each fault on the same simulated hosts; return {fault: result of the run}."""
     need_hosts(HONEST_FUSE, "tc")
     home = make_home("hosts")
     python = str(python_of_mpich(home))
@@ -23,8 +23,6 @@ def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
 
 
 class TestBadLuckOfMpich(BadLuck):
-    """The inherited tests check the runs with each fault."""
-
     # Its launcher reports a line of its own code that met an error, but no host.
     NAMES_A_FULL_HOST = False
     # MPICH creates these files as it starts. Only ranks that end normally remove them.

@@ -1,4 +1,4 @@
-"""Faults while ranks that Slurm started save: the run ends with the reason, and no process survives."""
+"""Injects faults while ranks that Slurm started save. The run ends with a reason, and no process survives."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ LAUNCHER = "--ckpt-launcher=srun --mpi=pmix --kill-on-bad-exit=1 --distribution=
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
-    """Return {fault: result of its run}. The runs share one set of simulated hosts."""
+    """Run each fault on the same simulated hosts; return {fault: result of the run}."""
     need_hosts(HONEST_FUSE, "tc")
     need_slurm()
     return bad_luck(make_home("hosts"), "cancelled", *BadLuck.LUCKS, options=(LAUNCHER,), slurm=True)
 
 
 class TestBadLuckOfSlurm(BadLuck):
-    """The inherited tests check the runs with each fault. Here, a user also cancels a job."""
-
     # Slurm kills the ranks on the other hosts, and gives the reason only in its own log and in sinfo.
     NAMES_A_FULL_HOST = False
     RANKS_WAIT = False

@@ -1,4 +1,4 @@
-"""Faults while ranks that Open MPI started save: the run ends with the reason, and no process survives."""
+"""Injects faults while ranks that Open MPI started save. The run ends with a reason, and no process survives."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.support.hosts.storage import HONEST_FUSE
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
-    """Return {fault: result of its run}. The runs share one set of simulated hosts."""
+    """Run each fault on the same simulated hosts; return {fault: result of the run}."""
     need_hosts(HONEST_FUSE, "tc")
     return bad_luck(make_home("hosts"), *BadLuck.LUCKS)
 
 
 class TestBadLuckOfOpenMpi(BadLuck):
-    """The inherited tests check the runs with each fault."""
+    """The inherited tests check the run with each fault."""

@@ -1,4 +1,4 @@
-"""A check in a separate process: its result if it ends normally or with an error, or if the target blocks it."""
+"""`run_check` runs a check in a separate process. The check may return, raise an error, or block in a call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Run = Callable[..., Observation]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that calls `run_check`. The given code replaces the module of a check."""
+    """Return a function that calls `run_check` with ``code`` in place of the module of the check."""
 
     def made(code: str, *, deadline_seconds: float = AMPLE_SECONDS, directory: Path | None = None, **more: Any) -> Any:
         home = tmp_path / "impostor"
@@ -283,7 +283,7 @@ def test_calls_that_go_on_are_no_hang_however_long_the_check_takes(run: Run) -> 
 
 
 def test_a_check_ends_with_the_process_that_asked_for_it(run: Run, tmp_path: Path) -> None:
-    """If the controller is killed, the process of its check ends, too, so that it does not write to the target."""
+    """If the controller is killed, the process of the check ends too, so that it does not write to the target."""
     code = tmp_path / "controller.py"
     (tmp_path / "held").mkdir()
     code.write_text(

@@ -1,4 +1,4 @@
-"""The command keeper is a process that runs a user's commands. It answers requests, and its death is noticed."""
+"""The command keeper, a process that runs a user's commands: its answers, and the detection of its end."""
 
 from __future__ import annotations
 

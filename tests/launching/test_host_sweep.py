@@ -1,4 +1,7 @@
-"""The host sweep ends the processes of a run on its host, and removes the session files of the launcher's daemon."""
+"""The host sweep ends a run's processes on its host, and removes the session directories of the launcher.
+
+The launcher's processes keep shared memory and sockets in a session directory.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ WAITS = "print(flush=True); import time; time.sleep(600)"
 
 
 def swept(session: Path, *words: str) -> None:
-    """Start a process of the run with this session directory, sweep the host, and check that the process was ended."""
+    """Start a process of the run with this session directory, and check that a sweep of the host ends the process."""
     environment = os.environ | {MARK: RUN, SESSION: str(session)}
     process = subprocess.Popen([sys.executable, "-c", WAITS], env=environment, stdout=subprocess.PIPE)
     assert process.stdout
@@ -55,10 +58,7 @@ def test_a_rank_that_is_gone_has_handed_its_session_on(tmp_path: Path, name: str
 
 
 def test_a_rank_that_is_gone_ends_nothing_of_the_next_launch(tmp_path: Path) -> None:
-    """A sweep for one launch does not end the processes of another launch.
-
-    After a controller was killed, a later launch may already measure on this host.
-    """
+    """A sweep for one launch does not end the processes of a later launch, which may already run on this host."""
     waiting = [
         subprocess.Popen([sys.executable, "-c", WAITS], env=os.environ | {MARK: RUN, LAUNCH: launch},
                          stdout=subprocess.PIPE)
@@ -91,7 +91,7 @@ def test_a_process_that_only_has_the_number_of_a_daemon_goes_on(tmp_path: Path) 
 
 
 def test_the_session_of_a_scheduler_stays(tmp_path: Path) -> None:
-    """A session directory of Slurm is not removed, because Slurm still uses it after the run."""
+    """A session directory of Slurm stays, because Slurm still uses it after the run."""
     session = made(tmp_path / "pmix.7.0")
     swept(session)
     assert (session / "1").exists()

@@ -1,6 +1,6 @@
-"""Two hosts that cache names and attributes for a second, as STALE allows: no save and no pattern fails.
+"""If hosts cache names and attributes for a second, as the requirement STALE permits, every run ends normally.
 
-``CKPT_HOST_RUNS`` is the number of consecutive runs of each kind. Every run must end normally.
+``CKPT_HOST_RUNS`` is the number of consecutive runs of each kind.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAMES = (*HOSTS, "--ckpt-suite=conformance", "-k", "NAMES[")
 def all_done(make_home: Callable[[str], Any], request: pytest.FixtureRequest) -> Sequence[Done]:
     """Return the results of the runs, in order.
 
-    A run with saves, loads and all patterns alternates with a run that lists names.
+    Runs with saves, loads and all patterns alternate with runs of the check NAMES.
     """
     storage = STORAGES[request.param]
     need_hosts(storage)
@@ -51,7 +51,7 @@ def all_done(make_home: Callable[[str], Any], request: pytest.FixtureRequest) ->
 
 @pytest.fixture(scope="module")
 def done(all_done: Sequence[Done]) -> Sequence[Done]:
-    """Return the results of the runs with saves and loads."""
+    """Return the results of the runs with saves, loads and all patterns."""
     return all_done[::2]
 
 
@@ -108,9 +108,9 @@ def test_what_hosts_waited_for_before_the_clocks_is_told(done: Sequence[Done], m
 
 @pytest.mark.thorough
 def test_a_client_that_remembers_for_a_minute_fails_the_run(make_home: Callable[[str], Any]) -> None:
-    """A client that caches names for a minute fails the run, and the failure names its host.
+    """If a host caches names for a minute, the run fails and names this host.
 
-    A rank waits for a name at most twice as long as STALE allows.
+    A rank waits for a name at most twice as long as the requirement STALE permits.
     """
     need_hosts(FOR_A_MINUTE)
     done, names = on_hosts(make_home("hosts"), 2, Step(options=OPTIONS), Step(options=NAMES), storage=FOR_A_MINUTE)

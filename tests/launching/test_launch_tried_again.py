@@ -1,4 +1,4 @@
-"""A launcher that fails before any rank has reported is started again, with a message. A later failure is final."""
+"""If a launcher fails before any rank has reported, it is started again. A later failure ends the run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LAUNCHES_AGAIN = "-n1"
 
 @pytest.fixture
 def launcher(door: FrontDoor) -> str:
-    """Return the option for a launcher that obeys the file ``plan``.
+    """Return the option for a launcher that reads its behaviour from the file ``plan``, one word for each launch.
 
-    Each word of the file is for one launch: fail, end without ranks, hang, or (any other word) start the ranks.
+    The words are "fail", "nothing" (end without ranks), "silence" (hang), and any other word (start the ranks).
     """
     program = door.home / "launch"
     # A "#!" line could not name a Python whose path contains a space.

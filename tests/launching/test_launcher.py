@@ -1,4 +1,4 @@
-"""Starting ranks on other hosts, also from a path that contains a space."""
+"""Ranks start on other hosts, even if the path of Python contains a space."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ def test_ranks_start_on_another_host_from_a_path_with_a_space(make_home: Callabl
 def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands_none_on(
     make_home: Callable[[str], Path],
 ) -> None:
-    """Ranks on other hosts get the environment, although ssh passes none and with any login shell.
+    """Ranks on other hosts get the environment, although ssh does not pass it, and with any login shell.
 
-    The launcher's own messages contain it. The login shell gets only the command that starts the launcher's daemon.
+    The launcher sends the environment to its daemons. The login shell only starts a daemon.
     """
     need_hosts(HONEST_FUSE)
     home = make_home("hosts")
@@ -136,7 +136,7 @@ def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Return a function that writes a shell script as mpiexec, next to the Python that runs the tests."""
+    """Return a function that writes a shell script as the program mpiexec that the launcher finds."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
     def made(words: str) -> Path:

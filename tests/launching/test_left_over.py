@@ -1,4 +1,4 @@
-"""Files on the target are removed only when each host has confirmed that no rank of the run is left there."""
+"""Files on the target are removed only after each host has confirmed that no rank of the run is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHOLE = {"exit_code": 0, "is_complete": True}
 
 @pytest.fixture
 def over(tmp_path: Path) -> Callable[[str], LaunchContext]:
-    """Return a function that creates the launch context of a run on the given hosts; on this host if none are given."""
+    """Return a function that creates the launch context of a run on the hosts of ``--ckpt-hosts``, or on this host."""
 
     def make(hosts: str) -> LaunchContext:
         return made_context(tmp_path, SAID | ({"ckpt_hosts": hosts} if hosts else {}))
@@ -35,7 +35,7 @@ def over(tmp_path: Path) -> Callable[[str], LaunchContext]:
 
 
 def ended(directory: Path, how: dict[str, object] | None) -> None:
-    """Create the directory of a launch, with ``how`` as its exit file. With None, it has no exit file."""
+    """Create the directory of a launch, with an exit file that contains ``how``. None means no exit file."""
     launch = directory / "launches" / "1"
     launch.mkdir(parents=True)
     if how is not None:

@@ -1,4 +1,4 @@
-"""If ranks are lost, the lost host is named, not a neighbour that noticed the loss first."""
+"""If ranks are lost, the failure names the lost host, and not another host that noticed the loss first."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ DISCONNECTED = Failed(
 
 
 class Clock:
-    """A clock that advances only when a test changes it."""
-
     now = 1000.0
 
     def monotonic(self) -> float:
@@ -90,10 +88,7 @@ def test_without_such_words_who_told_of_an_error_first_is_named(watch: RankWatch
 
 
 def test_a_launch_that_never_began_lost_no_host() -> None:
-    """If no rank has reported, the failure is one of the launch, and the launch may be tried again.
-
-    Messages of the launcher's daemons give the reason.
-    """
+    """If no rank has reported, the launch has failed and no host is lost. The launch may be tried again."""
     watch = RankWatchdog(2, 10.0, "h1")
     failure = watch.ended(255, OPEN_MPI_BY_SSH)
     assert failure
@@ -163,9 +158,9 @@ def test_a_rank_that_speaks_and_does_not_move_hangs_in_its_call(clock: Clock, wa
 
 
 def test_of_ranks_that_end_without_a_word_the_first_is_named(watch: RankWatchdog) -> None:
-    """Of two ranks that ended without a message, the failure names the rank that ended first.
+    """If two ranks end without a message, the failure names the rank that ended first.
 
-    For a killed rank, a launcher may only report that its neighbour has lost a peer.
+    The launcher reports only that a rank has lost its peer, and not which rank was killed.
     """
     watch.add_exit(0, ended=7.5)  # the controller noticed it first because it looked late
     watch.add_exit(1, ended=7.25)
@@ -203,9 +198,9 @@ def test_slurm_tells_of_tasks_that_it_ended_itself_and_the_first_that_was_gone_i
 
 
 def test_a_rank_of_which_slurm_says_nothing_is_named_where_it_was_the_first_that_was_gone(watch: RankWatchdog) -> None:
-    """The failure names the rank that ended first, although Slurm reports only another rank.
+    """If Slurm reports the end of one rank, but another rank ended earlier, the failure names the earlier rank.
 
-    Slurm's daemon on the first rank's host was killed as well.
+    Slurm does not report a rank if its daemon on the rank's host was killed too.
     """
     watch.add_exit(1, ended=1)
     failure = watch.ended(137, "srun: error: h1: task 0: Killed")

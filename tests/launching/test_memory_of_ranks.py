@@ -1,4 +1,4 @@
-"""The private memory of ``stream``'s ranks and of their controller stays small for any number of ranks."""
+"""The private memory of the ranks (engine stream) and of the controller stays small for any number of ranks."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ NAMES = ("--ckpt-gate-table=posix-shared", "--ckpt-suite=conformance", "-k", "se
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """Return {name of a step: its result} for all steps, which run on three hosts."""
+    """Return {name of a step: its result} for all steps. They run on three simulated hosts."""
     need_hosts()
     home = make_home("hosts")
     how = {"python": str(python_of_mpich(home)), "environment": {"PYTHONPATH": f"{home}:{CHECKOUT}"}}

@@ -1,4 +1,4 @@
-"""Hosts measure the network between them within the allowed ports; a host whose network is the limit is named."""
+"""Hosts measure the network rate between each other, through the ports that the user allows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW = "tc qdisc add dev eth0 root tbf rate 80mbit burst 64kbit latency 400ms"
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """Return {name of a run: its result}. All runs use three hosts."""
+    """Return {name of a run: its result}. All runs use the same three simulated hosts."""
     need_hosts(HONEST_FUSE, "tc")
     steps = {
         "narrow": Step(options=(*OPTIONS, ONE_PORT), streams=True),
@@ -50,7 +50,7 @@ def test_every_host_has_a_rate_in_both_directions_though_one_has_no_port_left(do
 
 @pytest.mark.thorough
 def test_a_slow_network_of_one_host_is_seen_as_that(done: dict[str, Done]) -> None:
-    """Only the host whose network is limited to 80 Mbit/s is measured as slow."""
+    """The network of one host is limited to 80 Mbit/s, and only this host is measured as slow."""
     found = networks(done["slow"])
     assert found["h2"]["sends_bytes_per_second"] < 15e6
     assert found["h1"]["sends_bytes_per_second"] > 30e6

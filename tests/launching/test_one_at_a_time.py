@@ -1,4 +1,4 @@
-"""Work that must not run twice or concurrently: a check by two workers, a launch while old ranks cannot be ended."""
+"""A check is not run by two workers, and no launch starts while old ranks cannot be ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that Debian's Open MPI 4 starts on this host and on others. Its settings have other names than in version 5."""
+"""Ranks that Debian's Open MPI 4 starts on this host and on others. Its settings differ from those of version 5."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """Return {name of a run: its result}: one run on the first host and one run on the others."""
+    """Return {name of a run: its result} of two runs: one run on the first host, and one run on other hosts."""
     need_hosts(HONEST_FUSE)
     need_open_mpi_4()
     home = make_home("hosts")
@@ -61,9 +61,9 @@ def test_ranks_of_one_host_share_memory_by_the_name_that_it_has_there(version: s
 
 
 def test_the_session_of_open_mpi_4_stays_where_it_has_it() -> None:
-    """For Open MPI 4, the launcher does not move the session directory.
+    """For Open MPI 4, the launcher does not set a session directory.
 
-    This version rejects a separate session directory for the local host; its ranks would end immediately.
+    Open MPI 4 rejects such a directory on the local host, and its ranks would end immediately.
     """
     hosts = (HostSlots(name="node1", slots=1),)
     launcher = Launcher(template=("mpirun",), version="mpirun (Open MPI) 4.1.4", hosts=hosts)

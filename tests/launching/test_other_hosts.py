@@ -1,4 +1,4 @@
-"""Each host is asked to end what remains of a run. Exactly the hosts that do not confirm this are named."""
+"""The controller requests each host to end the run's processes, and names the hosts that do not confirm this."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_where_every_host_answers_nothing_is_said() -> None:
     ],
 )
 def test_a_host_may_take_as_long_as_a_rank_within_bounds(version: str, deadline: float, seconds: float) -> None:
-    """A host may take as long for a sweep as the deadline of a rank, but at least 30 s and at most 90 s.
+    """The time limit of a sweep is the deadline of a rank, but at least 30 s and at most 90 s.
 
-    Under Slurm it is 90 s: if Slurm has lost one host, it delays the others.
+    Under Slurm the limit is always 90 s, because a host that Slurm has lost delays the answers of the other hosts.
     """
     assert sweep_seconds(dataclasses.replace(STARTS, version=version), deadline) == seconds

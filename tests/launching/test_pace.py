@@ -1,4 +1,7 @@
-"""An operation that moves bytes is ended only if it would exceed both the deadline and many times its limit."""
+"""The watchdog ends an operation that moves bytes only if it would take far longer than the deadline.
+
+Here the deadline without progress is 60 s, and an operation may take 50 deadlines.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class Clock:
 
 
 class Watched:
-    """A watchdog and two ranks, which report progress every ten seconds. Rank 0 is always fast enough."""
+    """A watchdog of two ranks that report their progress every ten seconds. Rank 0 is always fast enough."""
 
     def __init__(self, clock, maximum=MAXIMUM):
         allowed = Allowance(seconds=maximum, why="50 x --ckpt-io-timeout 1 min", rank_bytes=(SIZE, SIZE))
@@ -43,7 +46,10 @@ class Watched:
         self.moved = 0
 
     def tell(self, operation, bytes_more=0, *, seconds=0.0, waiting=False, lane="", phase="write"):
-        """Let time pass and rank 1 report ``bytes_more`` more bytes; return the finding of the watchdog, or None."""
+        """Let ``seconds`` pass, then report ``bytes_more`` further bytes of rank 1.
+
+        Return the failure that the watchdog finds, or None.
+        """
         self.clock.now += seconds
         self.moved += bytes_more
         for rank, lane_of in ((0, ""), (1, lane)):
@@ -53,9 +59,9 @@ class Watched:
         return self.watch.hung()
 
     def goes_on(self, operation, bytes_more, seconds):
-        """Let rank 1 report ``bytes_more`` bytes per beat for ``seconds``, or until the watchdog finds something.
+        """Let rank 1 report ``bytes_more`` bytes every ten seconds, for ``seconds``.
 
-        Return the finding, None if there is none, and the seconds that have passed.
+        If the watchdog finds a failure, stop. Return (failure or None, the seconds that have passed).
         """
         began = self.clock.now
         while self.clock.now - began < seconds:
@@ -84,10 +90,7 @@ def test_a_trickle_is_ended_after_a_fifth_of_what_an_operation_may_take(watched)
 
 
 def test_what_is_slow_and_ends_in_time_goes_on(watched):
-    """A save that takes 49 of the allowed 50 minutes is not ended.
-
-    This is a hundred times the limit of a save for 16,000 accelerators.
-    """
+    """A save that takes 49 of the allowed 50 minutes is not ended."""
     every = SIZE / (0.98 * MAXIMUM) * BEAT
     found, after = watched.goes_on(SAVE, round(every), 0.98 * MAXIMUM)
     assert (found, after) == (None, 0.98 * MAXIMUM)
@@ -100,10 +103,7 @@ def test_what_needs_a_little_more_than_is_allowed_is_ended(watched):
 
 
 def test_a_pause_shorter_than_the_deadline_ends_nothing(watched):
-    """A pause of 50 s at the beginning of a save, as in a failover, does not end it.
-
-    The rest of the save takes half of the allowed time.
-    """
+    """A save that pauses for 50 s at its beginning is not ended, because the pause is shorter than the deadline."""
     every = round(SIZE / (0.5 * MAXIMUM) * BEAT)
     watched.tell(SAVE, 1, seconds=BEAT)
     for _ in range(5):
@@ -112,9 +112,9 @@ def test_a_pause_shorter_than_the_deadline_ends_nothing(watched):
 
 
 def test_a_rank_that_saved_no_files_is_ended_only_when_its_time_is_over():
-    """A rank without saved files is ended only when the allowed time is over.
+    """A rank that has saved no files is ended only when the allowed time is over.
 
-    If twice as many ranks load as have saved, the additional ranks have no saved bytes to compare with.
+    If more ranks load than have saved, the number of bytes that an additional rank must read is unknown.
     """
     allowed = Allowance(seconds=MAXIMUM, why="50 x --ckpt-io-timeout 1 min", rank_bytes=(SIZE, SIZE))
     assert allowed.exceeded_by(3, 100, MAXIMUM) == ""
@@ -156,9 +156,9 @@ def test_the_steps_of_a_load_are_added_up(watched):
 
 
 def test_who_reads_more_than_its_own_files_may_take_what_is_allowed(watched):
-    """A rank that reads more bytes than its own files have is ended only when the allowed time is over.
+    """A rank that reads more bytes than its own files contain is ended only when the allowed time is over.
 
-    In a storm it reads the files of other ranks, so the number of remaining bytes is unknown.
+    In a storm (all ranks load at once), a rank also reads other ranks' files, so the remaining bytes are unknown.
     """
     assert watched.goes_on(LOAD, SIZE // 10, 0.9 * MAXIMUM)[0] is None
     assert watched.goes_on(LOAD, SIZE // 10, MAXIMUM)[0].kind == "too slow"

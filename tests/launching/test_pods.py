@@ -1,4 +1,4 @@
-"""Commands of the Kubernetes manifests, run in simulated pods, as an ordinary user and with a read-only root."""
+"""The commands of the Kubernetes manifests, run in simulated pods, as an ordinary user and with a read-only root."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def config() -> dict[str, str]:
 
 
 def mpi_job() -> list[Pod]:
-    """Return the pods of an MPIJob, as the MPI Operator creates them: the launcher and two workers.
+    """Return the pods that the MPI Operator creates for an MPIJob: the launcher and two workers.
 
-    They have the operator's host file and host names.
+    They have the host file and the host names that the operator gives them.
     """
     (job,) = filled("mpijob-claim.yaml", OF_POD)
     launcher, worker = templates(job)

@@ -1,4 +1,4 @@
-"""The progress of a run counts every step of the ranks and every check, up to the last line."""
+"""The progress lines of a run count every step of the ranks and every check."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ OWN: tuple[OperationKind, ...] = ("save", "load")
 
 
 class Clock:
-    """A clock that advances only when a test changes it."""
-
     def __init__(self) -> None:
         self.now = 100.0
 
@@ -61,7 +59,7 @@ class Watched:
         self.progress.take(MeasurementStarted(subject=self.planned.subject))
 
     def own(self, kind: OperationKind, index: int, seconds: float) -> None:
-        """Report a save or load that is not part of a pattern."""
+        """Report a save or load that belongs to no pattern."""
         ref = OperationRef(subject=self.planned.subject, action=kind, index=index)
         self.progress.take(OperationStarted(operation=ref))
         self.clock.now += seconds
@@ -69,7 +67,6 @@ class Watched:
         self.progress.take(OperationDone(subject=self.planned.subject, operation=done))
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
-        """Report a step of a pattern."""
         self.clock.now += seconds
         done = StepDone(subject=self.planned.subject, kind=kind, index=index, step_seconds=seconds)
         self.progress.take(done)
@@ -80,16 +77,13 @@ class Watched:
 
 
 def left(line: str) -> str:
-    """Return the remaining time that a line states; empty if there is none."""
+    """Return the remaining time that a progress line states, or an empty text."""
     found = re.search(r", ((?:about|at most) .* left)$", line)
     return found[1] if found else ""
 
 
 def test_every_step_beside_saves_and_loads_moves_the_count_on(clock: Clock) -> None:
-    """Each step of a pattern and each check increases the count by one.
-
-    Earlier versions did not count after the last load, although contention, endurance and checks take hours.
-    """
+    """Each step of a pattern and each check increases the count by one."""
     run = Watched(clock, ckpt_suite="performance,contention")
     total = sum(steps.count for steps in run.steps) + CHECKS
     assert total > 4 + CHECKS

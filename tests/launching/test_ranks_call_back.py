@@ -1,4 +1,7 @@
-"""Ranks connect to the controller: a job of any size and their last messages arrive; the secret stays hidden."""
+"""Ranks connect to the controller, receive jobs of any size, and send all messages before they end.
+
+The secret that authenticates the connections stays hidden.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ for _ in range(30):
 
 
 def launched(tmp_path: Path, launcher: Launcher, processes: int, more: str = "", **how: Any) -> tuple[Any, list[Event]]:
-    """Launch ranks that only inspect their host; return (failure or None, events)."""
+    """Launch ranks that only report facts about their host; return (failure or None, events)."""
     area = AreaRef(scheme="", location="/", run_id=RUN + more, opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=processes, area=area, deadline_seconds=60, tasks=())
     listed: list[Event] = []
@@ -51,10 +54,7 @@ def launched(tmp_path: Path, launcher: Launcher, processes: int, more: str = "",
 
 @pytest.fixture
 def one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that creates a launcher of one rank.
-
-    The rank runs the given code when it has received its job.
-    """
+    """Return a function that creates a launcher of one rank. The rank receives its job and runs the given code."""
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
 
     def made(code: str) -> Launcher:

@@ -1,7 +1,4 @@
-"""Ranks that have inspected their host wait for the next job without using a core.
-
-If they have ended, new ranks do the job.
-"""
+"""After a job, ranks wait for the next job without using a core. If they have ended, new ranks are started."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ FIRST = replace(LAST, is_followed=True)
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    """A launch whose two ranks have inspected their host and wait."""
+    """A launch of two ranks that have reported facts about their host and wait for the next job."""
     launch = Launch(find_launcher(None, ()), RUN, tmp_path / "launch", Redactor.of({}, ()))
     assert launch.run(FIRST, lambda _event: None) is None
     assert launch.waiting == 2
@@ -53,7 +50,7 @@ def ranks() -> dict[int, list[str]]:
 
 
 def switches() -> dict[int, int]:
-    """Return how often each rank has gone to sleep, as {process id: number of voluntary context switches}."""
+    """Return {process id: number of voluntary context switches} of each rank; a rank that sleeps has no new ones."""
     name = "voluntary_ctxt_switches:"
     return {
         pid: int(line.removeprefix(name)) for pid, lines in ranks().items() for line in lines if line.startswith(name)
@@ -119,9 +116,9 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 def test_files_by_which_hosts_look_are_named_by_the_next_run_where_the_controller_was_killed(door: FrontDoor) -> None:
-    """If a controller is killed during the check for the same target, the next run names the files left from the check.
+    """If a controller is killed during the same-target check, the next run names the files that are left.
 
-    In this check, each host looks for files that the others have created.
+    In the same-target check, each host looks for files that the other hosts have created.
     """
     held = door.home / "held"
     environment = in_every_rank(door.home, HELD_AS_IT_LOOKS.format(held=str(held)))

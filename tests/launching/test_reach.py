@@ -1,4 +1,4 @@
-"""Hosts that ssh cannot reach are named immediately, before a launcher is used."""
+"""If ssh cannot reach a host, the run names the host before it starts a launcher."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def launcher(*hosts: str, version: str = "Open MPI 5.0.11", words: tuple[str, ..
 
 @pytest.fixture
 def a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a program called ssh on PATH; return the file with its calls.
+    """Put a fake ssh on PATH; return the file in which it records its calls.
 
-    It reaches every host except those with "bad" in their names.
+    It fails for hosts with "bad" in their names.
     """
     program = tmp_path / "ssh"
     program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{ANSWERS}\n')

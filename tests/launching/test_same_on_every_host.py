@@ -1,4 +1,4 @@
-"""A run is refused before it measures if hosts have another directory at the target's path. All of them are named."""
+"""A run is refused if hosts have another directory at the target's path. The error names these hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READ_ONLY = 'mount --bind "$TARGET" "$TARGET"; mount -o remount,bind,ro "$TARGET
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """Return {name of a run: its result}. In each run, one or more hosts have something else at the target's path."""
+    """Return {name of a run: its result}. In most runs, a host has another directory at the target's path."""
     need_hosts()
     before = {
         "local": ((2, 'mount -t tmpfs local "$TARGET"'),),

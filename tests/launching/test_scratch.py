@@ -1,4 +1,7 @@
-"""The scratch directory of a launch is removed with the launch, however the controller ends."""
+"""The scratch directory of a launch is removed when the launch ends, however the controller ends.
+
+A keeper process removes the directory if the controller was killed.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +50,12 @@ class Started:
     keeper: int
 
     def pending(self) -> int:
-        """Return the signals that are pending for the keeper process, as a bit mask."""
+        """Return the keeper's pending signals as a bit mask."""
         status = Path(f"/proc/{self.keeper}/status").read_text()
         lines = dict(line.split(":\t", 1) for line in status.splitlines())
         return int(lines["SigPnd"], 16) | int(lines["ShdPnd"], 16)
 
     def waits(self) -> bool:
-        """Return whether the keeper waits for a signal."""
         return "sigtimedwait" in Path(f"/proc/{self.keeper}/wchan").read_text()
 
 
@@ -122,9 +124,9 @@ def test_the_next_launch_removes_the_directory_of_a_keeper_that_was_killed_too(s
 
 
 def test_a_directory_that_is_kept_stays_whatever_number_its_controller_has_here(started: Started) -> None:
-    """A directory in use is not removed, also if the process id in its name belongs to no process here.
+    """A directory in use stays, even if the process id in its name belongs to no process here.
 
-    This happens if its controller is in another PID namespace with the same /dev/shm.
+    This happens if the controller is in another PID namespace with the same /dev/shm.
     """
     elsewhere = started.directory.rename(started.directory.with_name("ckpt-999999999.elsewhere"))
     ScratchDirectory().remove()
@@ -150,7 +152,7 @@ def test_a_directory_that_nobody_keeps_goes_though_its_number_is_of_a_process_he
 def test_a_new_directory_that_another_launch_takes_for_abandoned_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """If another launch removes the new directory before it is locked, a new one is created.
 
-    It happens twice here: before the directory is open, and after.
+    This happens twice here: once before the directory is opened, and once afterwards.
     """
     make, made = tempfile.mkdtemp, list[Path]()
 

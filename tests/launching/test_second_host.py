@@ -1,4 +1,4 @@
-"""How a launcher gets the names of several hosts, and the proof that a second client runs on another host."""
+"""The names of several hosts for each launcher, and the proof that a second client runs on another host."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def settings():
 
 @pytest.fixture
 def launcher(tmp_path):
-    """Return a launcher that starts every program on this host, whichever host is named."""
+    """Return a launcher that starts every program on this host, whichever host is requested."""
     program = tmp_path / "start-here"
     program.write_text('#!/bin/sh\necho "$2" >> "$(dirname "$0")/asked"\nshift 4\nexec "$@"\n')
     program.chmod(0o755)
@@ -162,9 +162,9 @@ def test_one_that_does_not_answer_is_left_to_the_checks_that_need_it(settings, l
 
 
 def test_mpiexec_starts_the_second_client_also_for_root(settings, tmp_path, monkeypatch):
-    """mpiexec starts the second client for root, too, although Open MPI refuses root by default.
+    """mpiexec starts the second client for root too, although Open MPI refuses root by default.
 
-    The error shows that the client started and answered: it says that the client is on this host.
+    The expected error is the second client's answer: it runs on this host.
     """
     for name in [name for name in os.environ if name.startswith("OMPI_ALLOW")]:
         monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""Ranks on several hosts with a separate network; the controller starts them over ssh."""
+"""Ranks on several simulated hosts with their own network. The controller starts them over ssh."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 @pytest.fixture(scope="module")
 def first(make_home: Callable[[str], Path]) -> Done:
-    """Return the result of a short run on three hosts. Unlike ``done``, it is in the fast set of tests."""
+    """Return the result of a short run on three hosts, for the fast tests."""
     need_hosts()
     (done,) = on_hosts(make_home("hosts"), 3, Step(options=(*TINY, REMOTE)))
     return done
@@ -46,7 +46,7 @@ def first(make_home: Callable[[str], Path]) -> Done:
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """Return {name of a step: its result} for all other steps, which run on three hosts."""
+    """Return {name of a step: its result} for all steps of the thorough tests. They run on three hosts."""
     need_hosts()
     home = make_home("hosts")
     asked = {**steps(home / "array"), **last_words_of(sys.executable)}
@@ -54,7 +54,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
 
 
 def steps(array: Path) -> dict[str, Step]:
-    """Return {name: run} of these steps, in their order."""
+    """Return {name of a step: step}, in the order in which the steps run."""
     return {
         "behaviour": Step(options=(*TINY, *SHARED, CONFORMANCE)),
         "contention": Step(options=(*TINY, *SHARED, CONTENTION)),
@@ -64,7 +64,7 @@ def steps(array: Path) -> dict[str, Step]:
 
 
 def maintaining(array: Path, step: int) -> tuple[str, ...]:
-    """Return the options with maintenance commands for step number ``step``. MooseFS takes the snapshots."""
+    """Return the options with maintenance commands for step number ``step``. The snapshots are MooseFS snapshots."""
     clone = array / "clone"
     take = f"mfsmakesnapshot {array}/target-{step} {clone} >&2; echo {clone}"
     return (actions(upgrade_command="sleep 0.5", snapshot=f"sh -ec '{take}'", remove_snapshot="rm -r"),)
@@ -127,10 +127,7 @@ def test_storage_is_maintained_while_ranks_of_two_hosts_save(done: dict[str, Don
 
 @pytest.mark.thorough
 def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, Done]) -> None:
-    """Patterns do not fail because a host sees a new name late.
-
-    Speed depends on the machine and is not tested. An outdated name on another host would be an error.
-    """
+    """No pattern fails because a host sees a new name late."""
     measured = done["contention"].run.measurement()
     assert measured["failure"] is None
     assert measured["patterns"]["mixed"]["save_seconds"]
@@ -140,9 +137,9 @@ def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, 
 
 @pytest.mark.thorough
 def test_every_other_suite_is_measured_over_hosts(done: dict[str, Done]) -> None:
-    """Each suite is measured on two hosts.
+    """Each suite is measured on two hosts, whether it meets its requirements or not.
 
-    The hosts are on one machine, so a suite may fail as too slow. Only a suite that could not run would be missing.
+    The hosts share one machine, so a suite may be too slow.
     """
     run = done["suites"].run
     for measured in run.document["measurements"]:
@@ -163,10 +160,7 @@ def test_no_process_on_any_host_shows_the_secret_of_a_second_client(done: dict[s
 
 @pytest.mark.thorough
 def test_64_ranks_on_two_cores_come_to_their_end(make_home: Callable[[str], Path]) -> None:
-    """A run of 64 ranks on few cores ends normally.
-
-    Ranks do not poll while they wait, so they take no time from working ranks.
-    """
+    """A run of 64 ranks on few cores ends normally, because waiting ranks use no CPU time."""
     need_hosts()
     of_70b = ("--ckpt-model=llama3-70b", "--ckpt-mode=full", "--ckpt-ranks=64", "--ckpt-scale=1/10000")
     options = (*of_70b, "--ckpt-profile=smoke", "--ckpt-operations=2", "--cluster=1")

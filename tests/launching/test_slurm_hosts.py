@@ -1,4 +1,4 @@
-"""Ranks that Slurm starts on other hosts. The controller is inside a Slurm job or outside."""
+"""Ranks that Slurm starts on other hosts. The controller runs inside or outside of a Slurm job."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ ckpt_engine = "stream"
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """Return {name of a step: its result}. The steps run on three hosts with Slurm; MPICH's only if it is installed."""
+    """Return {name of a step: its result}. The steps run on three hosts with Slurm.
+
+    Some steps run only if MPICH is installed.
+    """
     need_hosts()
     need_slurm()
     home = make_home("hosts")
@@ -86,9 +89,9 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
 
 
 def sent_off(home: Path, name: str, *, operations: int, then: str = "", nodes: str = TWO_NODES) -> Step:
-    """Return a step that submits the recipe as a job, runs ``then``, and waits for the job.
+    """Return a step that submits the recipe docs/recipes/slurm.sbatch as a job, runs ``then``, and waits for the job.
 
-    The step prints the files left on the target, and ends with the exit code of the job.
+    The step prints the files that are left on the target, and ends with the exit code of the job.
     """
     terms, target = home / f"{name}.toml", home / "array" / f"of-{name}"
     terms.write_text(TERMS.replace("TARGET", str(target)).replace("OPERATIONS", str(operations)))
@@ -102,7 +105,7 @@ def sent_off(home: Path, name: str, *, operations: int, then: str = "", nodes: s
 
 
 def run_of(step: Done) -> Run:
-    """Return the run that a submitted job has made."""
+    """Return the results of the pytest-ckpt run in a submitted job."""
     (log,) = Path(step.home).glob("ckpt-acceptance-*.log")
     (report,) = Path(step.home).glob("ckpt-report-*")
     return Run(code=step.code, text=log.read_text(), home=report.parent, target=report / "gone", report=report)

@@ -1,4 +1,4 @@
-"""Saves to local tiers on several hosts. If a host is lost, its files are copied back from a partner host."""
+"""Saves to a local tier on each of several hosts. After the loss of a host, its files come from a partner host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def of(run: Run) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """Return {name of a step: its result} for all steps, which run on three hosts."""
+    """Return {name of a step: its result} for all steps. They run on three simulated hosts."""
     need_hosts(HONEST_FUSE)
     home = make_home("hosts")
     shared = home / "array" / "shared-tier"

@@ -1,4 +1,4 @@
-"""The estimate of a run's remaining time follows from completed steps; before the first, there is no estimate."""
+"""The estimate of a run's remaining time. It follows from completed steps, so there is none before the first step."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_what_is_left_goes_on_at_the_pace_of_what_is_over() -> None:
 
 
 def test_turns_with_paced_saves_last_by_the_clock_and_are_no_pace() -> None:
-    """Turns with paced saves are estimated at 30 s each, because a paced save is shortened to 30 s here.
+    """Each step of the pattern mixed is estimated at 30 s, the duration of a paced save (written on a schedule) here.
 
-    Their times do not change the estimates of other steps.
+    The times of other steps do not change this estimate.
     """
     of = rows(ckpt_suite="performance,contention")
     for kind, count in {name: row.count for name, row in of.items() if name != "mixed"}.items():

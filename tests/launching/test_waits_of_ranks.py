@@ -1,4 +1,4 @@
-"""The message about what a launch waits for: ranks that start, a rank that stalls, or an operation that continues."""
+"""The message that states what a launch waits for: ranks that start, a stalled rank, or an operation in progress."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ SAVE = OperationRef(subject=Subject(model="made", mode="test"), action="save", i
 
 
 class Clock:
-    """A clock that advances only when a test changes it."""
-
     now = 1000.0
 
     def monotonic(self) -> float:

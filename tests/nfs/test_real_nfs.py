@@ -1,4 +1,4 @@
-"""The checks on real NFS: a Linux server and two Linux clients. Their kernel runs as a process."""
+"""The checks on real NFS: a Linux server and two Linux clients, as virtual machines of User Mode Linux."""
 
 from __future__ import annotations
 

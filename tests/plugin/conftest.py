@@ -1,4 +1,4 @@
-"""Fixtures for the tests of hooks: runs with a plugin, as a vendor would write it."""
+"""Fixtures for tests of hooks: runs with a vendor's plugin."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.support.vendor_directory import QUICK, SUITE, put_example
 
 @pytest.fixture
 def run_with(door: FrontDoor) -> Callable[..., Run]:
-    """Return a function that makes a tiny run of our suites and of a vendor's directory.
+    """Return a function that runs the built-in suites together with a vendor's directory.
 
-    Its first argument is the text of the conftest in the vendor's directory.
+    The first argument of the function is the text of the conftest in that directory.
     """
 
     def run(conftest: str, *options: str, **how: object) -> Run:
@@ -30,7 +30,7 @@ def run_with(door: FrontDoor) -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def acme(make_home: Callable[[str], Path]) -> Run:
-    """A run of our suites and of the example vendor's suite."""
+    """A run of the built-in suites and of the example suite of the vendor Acme."""
     with opened_door(make_home("acme")) as opened:
         put_example(opened.home)
         return opened.run(*QUICK, "--junitxml=pytest.xml", "--pyargs", "pytest_ckpt.suites", SUITE)

@@ -1,6 +1,6 @@
-"""Engines of other packages: selected by name, planned by their specification, reported.
+"""Engines that other packages provide: selection by name, planning, saves, loads, and the report.
 
-Their runs are judged without the package.
+A run with such an engine can be judged without the package.
 """
 
 from __future__ import annotations

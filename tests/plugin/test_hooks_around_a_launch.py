@@ -1,6 +1,6 @@
 """Hooks before and after a launch. If a hook fails, skips or ends its process, only its measurement is lost.
 
-A message names the hook.
+A message names the failed hook.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_a_hook_that_skips_skips_nothing(run_with: Callable[..., Run]) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("breaks", ["", "before", "after"])
 def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[..., Run], breaks: str) -> None:
-    """Hooks are also called around a launch with maintenance commands. If one fails there, only UPGRADE is not run."""
+    """Hooks are also called for a launch with maintenance commands. If a hook fails there, only UPGRADE is not run."""
     run = run_with(
         f"""
         seen = []
@@ -100,7 +100,7 @@ def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[.
 
 
 def test_what_was_begun_before_can_be_ended_after_whatever_happened(door: FrontDoor) -> None:
-    """The after-hook of each plugin is called, even if a hook of another plugin has failed."""
+    """If a plugin's before-hook fails, the after-hook of every plugin is still called."""
     calls = door.home / "calls"
     for name, breaks in (("one", ""), ("two", "    raise ValueError('{} is ill')\n")):
         (door.home / f"{name}.py").write_text(
@@ -143,10 +143,7 @@ def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(door: Fr
 
 @pytest.mark.thorough
 def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(run_with: Callable[..., Run], tmp_path: Path) -> None:
-    """If a worker dies in a hook, the next worker repeats the measurement with the same plugin.
-
-    The plugin has not seen the complete measurement.
-    """
+    """If a worker dies in a hook, the next worker repeats the measurement with the same plugin."""
     once = tmp_path / "once"
     run = run_with(
         "import os\nfrom pathlib import Path\n\ndef pytest_ckpt_after_measure():\n"

@@ -158,7 +158,7 @@ def test_its_section_stands_in_report_and_certificate_below_its_name(acme: Run) 
 
 
 def shown(language: str) -> str:
-    """Return the example of docs/writing_a_hook.md in this language."""
+    """Return the code block of docs/writing_a_hook.md in the language ``language``."""
     page = (CHECKOUT / "docs" / "writing_a_hook.md").read_text()
     (text,) = re.findall(rf"^<!-- tried by .* -->\n```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return str(text)
@@ -197,7 +197,7 @@ def test_the_pytest_ini_that_is_shown_runs_both(door: FrontDoor) -> None:
 def decided(run: Run) -> list[tuple[str, str, str]]:
     """Return (requirement, severity, outcome) of each verdict, in order.
 
-    Outcomes of advisory verdicts are empty, because they may vary by chance.
+    The outcome of an advisory verdict is replaced by an empty text, because it may vary by chance.
     """
     return [
         (v["id"], v["severity"], v["outcome"] if v["severity"] == "required" else "")
@@ -234,9 +234,9 @@ def test_what_the_vendor_s_directory_alone_measures_is_judged_by_ours(
 
 @pytest.mark.thorough
 def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoor) -> None:
-    """The suites of a plugin run in addition to ours, without naming any test.
+    """If the command line names no test, the suites of a plugin run in addition to the built-in suites.
 
-    The plugin is loaded by its module name, as a package with an entry point would be.
+    The plugin is loaded by its module name, like a package with an entry point.
     """
     directory = put_example(door.home)
     (directory / "conftest.py").rename(directory / "acme_acceptance.py")

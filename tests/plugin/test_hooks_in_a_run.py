@@ -1,4 +1,4 @@
-"""Plugins that misbehave during a run: the run reports this, and plugins cannot change our verdicts."""
+"""Plugins that misbehave during a run: the report states this, and plugins cannot change built-in verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Judging again without the plugin: its verdicts are kept and marked. Kept verdicts alone give no certificate."""
+"""``judge`` without the plugin of the run: the plugin's verdicts are copied from the report and marked.
+
+Copied verdicts alone give no certificate.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def verdict(document: dict, requirement: str = "ACME-DROPPED") -> dict:
 
 
 def edit(directory: Path, change: Callable[[dict], object]) -> None:
-    """Change the report with ``change``, and write the manifest and the pages anew."""
+    """Change the report with ``change``, and rewrite the manifest and the pages."""
     document = json.loads((directory / "report.json").read_text())
     change(document)
     write_report(document, directory)
@@ -108,9 +111,9 @@ def test_a_test_of_it_that_did_not_run_then_does_not_run_now(directory: Path) ->
 
 
 def test_a_report_cannot_give_one_of_our_requirements_to_a_plugin(acme: Run, directory: Path) -> None:
-    """A report that assigns one of our requirements to a plugin is judged again all the same.
+    """If a report assigns a built-in requirement to a plugin, ``judge`` still judges this requirement again.
 
-    Otherwise, a verdict that was written by hand would be kept.
+    The verdict in the report may be forged.
     """
 
     def steal(report: dict) -> None:
@@ -187,7 +190,7 @@ def test_nights_with_a_plugin_are_not_compared_with_nights_without(acme: Run) ->
 
 
 def judged(outcome: str, severity: str = "required") -> tuple:
-    """Judge a complete run at full size whose only plugin requirement has this outcome.
+    """Judge a complete run at full size with one plugin requirement, which has this outcome.
 
     Return (judgement, {requirement: plugin}).
     """

@@ -29,7 +29,7 @@ STATED = JUDGE.format("'ACME', title='t', source=''")
 
 @pytest.fixture
 def refused(front_door, pytester):
-    """Return a function that runs pytest with the given text as a plugin, and returns the message that refuses it.
+    """Return a function that runs pytest with the given text as a plugin, and returns the error message.
 
     The function checks that nothing was written to the target.
     """
@@ -138,7 +138,7 @@ def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
 
 
 def test_a_requirement_that_asks_for_what_is_no_fact_ends_pytest_with_the_names_of_facts(refused):
-    """A requirement with an unknown argument ends pytest. The message lists the facts that exist."""
+    """If a requirement's function has an unknown argument, pytest ends. The message lists the available facts."""
     message = refused(STATED.replace("judge(measurement)", "judge(saved)"))
     assert "requires 'saved'; the facts are measurement, limits, maximum" in message
 
@@ -156,7 +156,7 @@ def test_a_plugin_that_comes_when_the_run_is_open_is_refused(refused, pytester):
 def test_a_hook_that_is_optional_may_be_unknown(front_door, pytester):
     """An unknown hook is accepted if it is marked optional.
 
-    So a plugin can support other versions of pytest-ckpt.
+    A plugin can thereby support several versions of pytest-ckpt.
     """
     optional = "import pytest\n\n@pytest.hookimpl(optionalhook=True)\ndef pytest_ckpt_of_tomorrow(): pass\n"
     pytester.makeconftest(optional)

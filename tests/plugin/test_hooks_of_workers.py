@@ -1,4 +1,4 @@
-"""Workers of pytest-xdist use the plugins of their run. If they cannot, they run no test."""
+"""Workers of pytest-xdist use the plugins of the controller. If a worker lacks a plugin, it runs no test."""
 
 from __future__ import annotations
 
@@ -84,10 +84,7 @@ def test_a_plugin_may_keep_to_the_controller_what_only_the_controller_asks_for(r
 
 
 def test_workers_use_what_the_controller_was_told(run_with: Callable[..., Run]) -> None:
-    """Workers use the launcher that the hook has returned in the controller.
-
-    The hook is not called in workers. There it would return another launcher.
-    """
+    """Workers use the launcher that the hook returned in the controller; the hook is not called in workers."""
     run = run_with(
         """
         import os

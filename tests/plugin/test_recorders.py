@@ -1,4 +1,4 @@
-"""A report names code that could change the records of a run, such as a conftest."""
+"""A report names code that could change the records of a run, such as an operator's conftest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.Config) -> None:
-    """The conftests of a clone are loaded by each run in it, and are not named."""
+    """A report does not name the conftests of a clone of pytest-ckpt, which each run in the clone loads."""
     own = [CHECKOUT / "conftest.py", CHECKOUT / "tests" / "conftest.py"]
     loaded = [str(getattr(plugin, "__file__", "")) for _, plugin in pytestconfig.pluginmanager.list_name_plugin()]
     assert {str(file) for file in own} <= set(loaded)
@@ -20,9 +20,9 @@ def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.
 
 
 def test_the_conftest_above_an_environment_in_a_checkout_is_not_an_operator_s(pytester: pytest.Pytester) -> None:
-    """The unchanged conftest of a clone is not named, and a changed one is.
+    """A conftest of a clone is recognized if its content is unchanged.
 
-    README's environment is inside the clone, so pytest finds this conftest from any directory.
+    An environment inside the clone, as in the README, loads this conftest in every run.
     """
     clone = pytester.mkdir("clone")
     (clone / "conftest.py").write_bytes((CHECKOUT / "conftest.py").read_bytes())

@@ -1,4 +1,4 @@
-"""Files of any content give a message or a judgement, but never a traceback or an invalid number."""
+"""Published files with any content give a message or a judgement, but never a traceback or an invalid number."""
 
 from __future__ import annotations
 

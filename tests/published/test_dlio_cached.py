@@ -1,4 +1,4 @@
-"""Loads that are much faster than the others are named; loads that only vary are not."""
+"""Published loads that are much faster than the others are named. Loads whose times only vary are not named."""
 
 from __future__ import annotations
 

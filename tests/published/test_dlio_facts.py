@@ -1,4 +1,4 @@
-"""Model, mode and units are read from the records, or derived from the number of bytes in an operation."""
+"""Model, mode and units of a published result are read from its records, or derived from an operation's bytes."""
 
 from __future__ import annotations
 

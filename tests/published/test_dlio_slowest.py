@@ -1,4 +1,7 @@
-"""The time of the slowest process of each operation, from the files of all ranks, of some ranks, or of rank 0."""
+"""The time of the slowest process in each published operation.
+
+It is read from the files of all ranks, or inferred from the files of some ranks or of rank 0.
+"""
 
 from __future__ import annotations
 
@@ -60,10 +63,7 @@ def test_the_last_save_of_a_run_without_loads_has_only_rank_0s_time():
 
 
 def test_what_waits_before_the_first_load_makes_the_last_save_longer_and_never_shorter():
-    """A slow listing of the directory after the last save makes the upper bound of that save longer.
-
-    Only bounds of the last save are known.
-    """
+    """A slow listing of the directory after the last save only increases the upper bound of this save."""
     stats = MadeRun(listing=4.0).stats([0])[0]
     last = {(o.kind, o.number): o for o in slowest_of_each({0: rank_times(stats)}, 8, 5.0)}["save", 10]
     assert last.seconds == pytest.approx(5.3 + 4.0, abs=TWO_MILLISECONDS)
@@ -126,10 +126,7 @@ def test_a_rank_that_is_as_slow_as_what_is_inferred_is_named():
 
 
 def test_a_time_that_all_ranks_shortened_shows_in_when_the_next_operation_started():
-    """A save that was shortened in every file is found, because the next operation starts too late.
-
-    The ends and durations were changed, but no start.
-    """
+    """If a save was shortened in the files of all ranks, the start of the next operation reveals the true time."""
     times = times_of(MadeRun(seconds=lambda _kind, _number, rank: 40.0 if rank == 3 else 5.0))
     for t in times.values():
         timing = t.timings["save", 4]
@@ -204,7 +201,7 @@ def test_no_pause_is_longer_than_what_was_before_the_first_operation(really, rec
 
 
 def test_a_start_that_was_set_back_makes_no_pause_longer():
-    """A changed start of the run does not change the pause between operations.
+    """If the start of the run was changed, the pause between operations stays the same.
 
     There is no configuration, so the pause is computed from the operations.
     """

@@ -1,4 +1,4 @@
-"""docs/published_results.md shows the real output of the command, for made-up directories."""
+"""The output in docs/published_results.md is the output of the command on constructed results."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ NOT_OF_DLIO = re.compile(r"not run: ([A-Z-]+) of .*: DLIO does not test this\.")
 
 
 def save_and_load(kind, number, rank):
-    """Return the seconds of an operation. Rank 41 is slower than all others.
-
-    A cache serves the loads from the seventh on.
-    """
+    """Return the seconds of an operation. Rank 41 is the slowest rank, and a cache serves load 7 and later loads."""
     if kind == "save":
         return 19.0 + 0.1 * (number % 3) + (12.5 if rank == 41 else 0.0)
     return (22.0 if number < 7 else 8.0) + 0.1 * (number % 2) + (1.5 if rank == 41 else 0.0)

@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge --rules``: the rules of a submission that a result meets, violates, or leaves open."""
+"""``pytest-ckpt judge --rules``: the submission rules that a result meets, breaks, or leaves open."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def because(document, number):
 
 @dataclass(kw_only=True)
 class Submitted(MadeRun):
-    """A run with the metadata that mlpstorage writes for a submission; ``also`` overrides parts of it."""
+    """A run with the metadata that mlpstorage writes for a submission. ``also`` replaces fields of the metadata."""
 
     also: dict = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ ALIKE = steady()
 
 
 def same(kind, _number, rank):
-    """Return the seconds of an operation. Rank 0 is the slowest rank, so its mean is that of the slowest rank."""
+    """Return the seconds of an operation. Rank 0 is the slowest rank in all operations."""
     return (5.0 if kind == "save" else 4.0) - 0.0001 * rank
 
 
@@ -78,10 +78,7 @@ PARTS = ("summary", "config", "metadata", "separation")
 def submission(
     top, *, division="closed", model="llama3-8b", name="20260301_120000", run=None, parts=PARTS, system=None, **also
 ):
-    """Write a submission tree and the description of its system; return the run's directory.
-
-    One invocation saves and loads.
-    """
+    """Write a submission tree with one result and the description of its system; return the run's directory."""
     run = run or Submitted(seconds=same)
     description = describe(top, "Maker", "array", system)
     run.also = also
@@ -116,9 +113,10 @@ def test_a_bare_directory_tells_of_few_and_breaks_none_for_that(held, tmp_path):
 
 
 def gap(seconds, *, exact=True, system=None):
-    """Return a function that writes saves and loads as two invocations to a directory.
+    """Return a function that writes a submission whose saves and loads are two invocations.
 
-    The second invocation begins ``seconds`` after the end of the first. If ``exact`` is true, the files state when.
+    The second invocation begins ``seconds`` after the end of the first. If ``exact`` is true, the files contain both
+    times.
     """
 
     def write(top):

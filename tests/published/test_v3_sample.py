@@ -1,8 +1,7 @@
 """Results in the layout of v3.0, written by the script in PYTEST_CKPT_V3_TREE; skipped if the variable is not set.
 
-The script creates a directory ``mlperf-v3`` with two systems. One saved and loaded in two invocations, with the times
-of two of eight ranks. The other has 1,024 ranks and no metadata of mlpstorage. The project contains no copy of the
-results.
+The script creates a directory ``mlperf-v3`` with two systems. The first system saved and loaded in two invocations, and
+its files contain the times of two of eight ranks. The second system has 1,024 ranks and no metadata of mlpstorage.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A rank waits for names that another host has created: not in a timed section, for a limited time, with a record."""
+"""Waits of a rank until it sees a name that another host has created.
+
+The waits are outside of timed sections, limited in time, and recorded.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ BY_ANOTHER = {1: (Entry(name="theirs", bytes=10),)}
 
 
 class TwoHosts:
-    """A group of two ranks on two hosts, as one of them sees it; ``other`` is the value of the other rank."""
+    """A group of two ranks on two hosts. ``other`` is the value that the other rank contributes."""
 
     size, spans_hosts, leads_host = 2, True, True
 
@@ -43,7 +46,7 @@ class TwoHosts:
 
 
 class SeesLate:
-    """A store whose client sees new names only after ``looks`` looks."""
+    """A store whose client sees new names only after ``looks`` look-ups."""
 
     def __init__(self, looks: int) -> None:
         self.looks, self.announced, self.asked, self.prepared = looks, [], [], []
@@ -66,8 +69,6 @@ class SeesLate:
 
 
 class Clock:
-    """A clock that only advances during a sleep."""
-
     now = 100.0
 
     def monotonic(self) -> float:
@@ -79,7 +80,7 @@ class Clock:
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return an empty list for reported waits, and replace the clock of the waits."""
+    """Return an empty list for recorded waits, and replace the clock of the waits."""
     monkeypatch.setattr(across_hosts, "time", Clock())
     return []
 

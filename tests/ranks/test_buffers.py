@@ -1,4 +1,4 @@
-"""Memory for direct requests: its alignment, its separate parts, and its share in huge pages."""
+"""Buffers for direct requests (O_DIRECT): their alignment, their separation, and their share in huge pages."""
 
 from __future__ import annotations
 

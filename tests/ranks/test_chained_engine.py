@@ -1,4 +1,4 @@
-"""Deltas of one rank: the loaded bytes equal the saved bytes, and every kind of damage is found."""
+"""Incremental saves of one rank: a full save and deltas (changed pages) restore every byte, and damage is found."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def directories(tmp_path: Path) -> dict[int, Path]:
 
 
 def restored(directories: dict[int, Path], number: int = NUMBERS[-1]) -> tuple[int, list[Comparison]]:
-    """Load the chain of checkpoint ``number``; return (number of loaded bytes, results of the comparisons)."""
+    """Load checkpoint ``number`` from its full save and deltas; return (loaded bytes, results of the comparisons)."""
     engine = chained()
     links = tuple(committed_in(directories[n]) for n in RULE.chain(number))
     checks, loaded = [], 0

@@ -1,4 +1,4 @@
-"""What ranks can find out about saved checkpoints: the size of a file, and whether it is gone."""
+"""Queries about saved checkpoints: the size of a file, and whether it was deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CRC-32 of content is computed without creating the content, and equals zlib's."""
+"""The CRC-32 of generated content is computed without creating the content, and equals the result of zlib."""
 
 from __future__ import annotations
 

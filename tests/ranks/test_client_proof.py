@@ -1,4 +1,4 @@
-"""The ranks' proofs of fsync and clocks are combined per host: the worst value of each host counts."""
+"""The ranks' facts about fsync and clocks are combined: for each host, the worst value of its ranks counts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_same_library_on_two_hosts_is_named_for_both():
 
 
 class Store:
-    """A target that returns the given counts of fsync, one after the other."""
+    """A target that returns the given counts of fsync calls, one after the other."""
 
     def __init__(self, *counts):
         self.counts = list(counts)
@@ -98,7 +98,7 @@ class Store:
 
 
 def proof_of(store):
-    """Return the proofs of a group with one rank, whose target is ``store``."""
+    """Return the proof of a group that has one rank, with the target ``store``."""
     return ClientProof(
         group=SimpleNamespace(rank=0, host="n1", gather=lambda own: [own]),
         activity=SimpleNamespace(in_phase=lambda *_: contextlib.nullcontext()),

@@ -1,4 +1,4 @@
-"""A rank's clock is compared with its kernel's uptime: a slow or fast clock is wrong, a busy host is not."""
+"""A rank's clock is compared with the kernel's uptime. A slow or fast clock is wrong; a busy host is no fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG = 1000.0
 
 
 class Host:
-    """A fake host, whose clocks advance only in the test. ``rate`` is the speed of its clock; 1 is right.
+    """A fake host, whose clocks advance only in the test. ``rate`` is the speed of its clock; 1 is correct.
 
     Each reading of a clock takes a microsecond, or the next value of ``pauses``.
     """
@@ -49,7 +49,7 @@ class Host:
 
 @pytest.fixture
 def host(monkeypatch):
-    """Return a function that replaces this process's clocks by those of a fake host with the given rate."""
+    """Return a function that replaces the clocks of this process by the clocks of a fake host with the given rate."""
 
     def make(rate=1.0):
         made = Host(rate)

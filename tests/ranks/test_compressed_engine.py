@@ -1,4 +1,4 @@
-"""Files that pass through a codec: the loaded bytes are right, damage is found, content compresses as documented."""
+"""Files that pass through a compression codec: loaded bytes, damage, and the compression ratio of the content."""
 
 from __future__ import annotations
 
@@ -78,9 +78,10 @@ def test_a_part_of_every_file_is_read_through_the_codec(tmp_path, engine):
 
 
 def test_content_is_stored_as_the_measured_state_was(tmp_path):
-    """Content compresses as measured states of real jobs do.
+    """Generated content compresses to the same share as the measured states of real jobs.
 
-    With zstd these are 0.77 for 2-byte weights and 0.91 to 0.93 for 4-byte states. LZ4 does not compress them.
+    The share with zstd is 0.77 for 2-byte weights and 0.91 to 0.93 for 4-byte states. LZ4 does not compress the
+    content.
     """
     content = Content(3, tensors=("float16", "float32", "uint8"))
     for tensor, expected in ((0, 0.77), (1, 0.92), (2, 1.0)):

@@ -1,4 +1,4 @@
-"""The engine safetensors-consolidated with one rank: the library's files, the loaded bytes, every kind of damage."""
+"""The engine safetensors-consolidated with one rank: its files, the loaded bytes, and the detection of damage."""
 
 from __future__ import annotations
 
@@ -60,10 +60,7 @@ def test_the_shards_become_files_of_whole_tensors_and_all_are_made_durable(engin
 
 
 def test_the_consolidation_shows_what_it_moves(engine, tmp_path):
-    """The bytes of a consolidation count as progress.
-
-    Otherwise, a rank that needs minutes for it would seem to hang.
-    """
+    """The bytes of a consolidation count as progress, so that a slow consolidation is not ended as a hang."""
     engine.fill(CHECKPOINT)
     clock = clock_of()
     engine.save(draft_in(tmp_path, clock), clock)
@@ -161,9 +158,9 @@ def test_the_bare_library_loads_the_consolidated_files_by_their_index(engine, tm
 
 
 def test_the_calls_are_those_of_the_table(tmp_path):
-    """The calls are those in the table of docs/engines.md.
+    """The engine's system calls are those in the table of docs/engines.md.
 
-    The library syncs the shards. pytest-ckpt alone syncs consolidated files and the index.
+    The library syncs the shards. pytest-ckpt syncs the consolidated files and the index.
     """
     need_strace()
     found = traced_save(tmp_path, "safetensors-consolidated", WHOLE)

@@ -1,4 +1,4 @@
-"""Files that are written without torch have the same bytes as with torch.save, and are valid zip files."""
+"""Files in torch's format that are written without torch: the same bytes as torch.save, and valid zip files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ tensor_lists = st.lists(
 
 
 def kinds(shards):
-    """Return a set with the tensors of each file of a layout; files with the same tensors count once."""
+    """Return the distinct tuples of tensors in the files of a layout."""
     return {f.tensors for rank in shards.ranks() for f in rank.files}
 
 
@@ -68,7 +68,7 @@ def expected(number, tensor, checkpoint=1):
 
 
 def is_a_file_of_torch(data, container, tensors):
-    """Check that torch loads the tensors from the expected offsets, and that the zip checksums are right."""
+    """Check that torch loads the tensors of a file from the expected offsets, and that the zip checksums are right."""
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
 
@@ -165,7 +165,7 @@ GIB_4, MIB = 4 << 30, 1 << 20
     ids=["below", "at", "beyond", "offsets", "elements"],
 )
 def test_headers_around_tensors_of_gigabytes_have_the_bytes_of_torch_save(tensors, tmp_path, monkeypatch):
-    """All bytes outside the tensors are the same as with torch.save, also if sizes and offsets need more than 32 bits.
+    """All bytes outside of the tensors equal those of torch.save, even if sizes and offsets need more than 32 bits.
 
     The computation of CRC-32 is switched off, so that neither torch nor the kernel reads the tensors.
     """
@@ -197,7 +197,7 @@ def test_headers_around_tensors_of_gigabytes_have_the_bytes_of_torch_save(tensor
 
 
 class _Written(io.RawIOBase):
-    """A file that keeps the bytes written to it, but only counts writes of a MiB or more."""
+    """A file that counts all bytes written to it, and keeps the bytes of writes below 1 MiB."""
 
     def __init__(self):
         self.at, self.pieces, self._new = 0, {}, True
@@ -304,10 +304,7 @@ def test_a_wrong_byte_in_a_tensor_is_seen_by_whoever_checks_the_file(odd):
 
 @pytest.mark.parametrize("model", ["llama3-8b", "llama3-1t"])
 def test_files_of_full_size_are_laid_out_without_memory(model):
-    """A file layout needs less than 32 MiB of memory, also for a file of 96 GB.
-
-    So large is the optimizer of llama3-8b for one process.
-    """
+    """The layout of a file with 96 GB, the optimizer of llama3-8b in one process, needs less than 32 MiB of memory."""
     one = layout(model, mode="open", processes=MODELS[model].model_parallel).rank(0)
     file = max(one.files, key=lambda f: f.bytes)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from the current size
@@ -319,6 +316,6 @@ def test_files_of_full_size_are_laid_out_without_memory(model):
 
 
 def memory_bytes(name):
-    """Return a field of this process's status in bytes, such as VmRSS or VmHWM, the largest resident size."""
+    """Return a memory field of this process's status in bytes, such as VmRSS (resident) or VmHWM (highest resident)."""
     (kib,) = re.findall(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kib) * 1024

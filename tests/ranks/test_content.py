@@ -1,4 +1,7 @@
-"""Content of checkpoints: it depends only on its place, differs everywhere, is incompressible, and names its place."""
+"""The generated content of checkpoints depends only on its place, is unique, and does not compress.
+
+A place is a checkpoint, a rank, a tensor and a page number.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +67,9 @@ def test_filling_touches_nothing_beside_what_it_was_given():
 
 
 def test_all_pages_of_many_checkpoints_ranks_and_tensors_differ():
-    """All pages differ in two blocks of each tensor.
+    """All pages of two blocks of each tensor differ.
 
-    The second block uses the rows of the first again, combined with another word.
+    The second block contains the same rows as the first block, each XORed with another word.
     """
     seen = set()
     count = 0
@@ -102,10 +105,7 @@ def test_it_does_not_compress(checkpoint):
 
 
 def test_one_page_after_the_other_of_different_checkpoints_does_not_compress_either():
-    """The same page of eight checkpoints does not compress.
-
-    If they differed only in one word, a compressor would find the repetition.
-    """
+    """The same page of eight checkpoints does not compress, because the pages share no bytes."""
     pages = [page_of(TensorKey(checkpoint=c, rank=0, tensor=0), 5) for c in range(1, 9)]
     data = np.concatenate(pages).tobytes()
     assert len(zlib.compress(data, 9)) > 0.99 * len(data)
@@ -193,10 +193,7 @@ def test_a_tensor_longer_than_the_word_can_tell_is_refused():
 
 
 def row_without_its_word(place, number, content=CONTENT):
-    """Return the row of a page: its bytes without the word with which they were combined.
-
-    Storage that knows how pages are generated could recognize equal rows.
-    """
+    """Return the row from which a page was generated, by XORing the page with its first word."""
     words = page_of(place, number, content).view(np.uint64)
     return (words[1:] ^ words[0]).tobytes()
 

@@ -1,4 +1,4 @@
-"""The engine dcp with one rank: the library's files, the loaded bytes, and every kind of damage."""
+"""The engine dcp with one rank: its files, the loaded bytes, and the detection of damage."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ OWN, METADATA = "__0_0.distcp", ".metadata"
 
 
 class Alone:
-    """A group of one rank."""
-
     rank, size, host = 0, 1, "here"
 
     def wait(self): ...
@@ -49,7 +47,7 @@ def engine() -> Iterator[object]:
 
 
 def start_of(file: Path, name: str) -> int:
-    """Return the offset in the file of the first byte of tensor ``name``."""
+    """Return the offset of the tensor ``name`` in the file."""
     number = next(number for number, tensor in enumerate(TENSORS) if tensor.name == name)
     wanted = CONTENT.expected(TensorKey(checkpoint=CHECKPOINT, rank=0, tensor=number), 0, 64).tobytes()
     return file.read_bytes().index(wanted)
@@ -175,7 +173,7 @@ def test_the_report_is_told_what_is_added_to_the_library(engine, tmp_path):
 
 @pytest.mark.thorough
 def test_what_two_processes_of_a_job_saved_is_loaded_by_one_rank(engine, tmp_path):
-    """One rank loads complete tensors that the library alone has saved in two processes, half in each."""
+    """One rank loads complete tensors that two processes saved in halves, with only the library."""
     scratch, directory = tmp_path / "scratch", tmp_path / "saved"
     scratch.mkdir()
     keys = [TensorKey(checkpoint=CHECKPOINT, rank=0, tensor=number) for number in range(len(TENSORS))]

@@ -1,4 +1,4 @@
-"""Engines that save into a bucket with clients of other projects, with one rank: memory, requests and errors."""
+"""Engines that save to a bucket with other projects' client libraries, with one rank: memory, requests and errors."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def area_of(endpoint: str) -> AreaRef:
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_rank_saves_and_loads_within_the_memory_that_its_row_states(monkeypatch, engine):
-    """A rank saves and loads within the memory that the engine's table states.
+    """A rank saves and loads within the memory that the engine declares.
 
-    A control group has this limit, so the kernel would kill a rank that needs more.
+    The memory limit of a control group enforces this.
     """
     if why := cannot():
         pytest.skip(why)
@@ -75,9 +75,9 @@ ASKED = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_clients_ask_what_the_page_of_engines_says(monkeypatch, engine):
-    """The clients send the requests that the documentation lists.
+    """The client libraries send the requests that docs/engines.md and docs/object_stores.md list.
 
-    If a new version of a client sends other requests, check docs/engines.md and docs/object_stores.md.
+    If a new version of a client library sends other requests, update both pages.
     """
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
@@ -93,7 +93,7 @@ def test_the_clients_ask_what_the_page_of_engines_says(monkeypatch, engine):
 
 
 class Forbidden(Exception):  # noqa: N818
-    """An error as botocore raises it."""
+    """An error like those that botocore raises."""
 
     response = {"Error": {"Code": "AccessDenied", "Message": KEYS}, "ResponseMetadata": {"HTTPStatusCode": 403}}  # noqa: RUF012
 

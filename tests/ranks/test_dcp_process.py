@@ -1,4 +1,4 @@
-"""Messages between a rank and the process of torch that saves for it. Unsuitable requests are refused early."""
+"""Messages between a rank and the torch process that saves for the rank. Unsuitable requests are refused early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine dcp if only some ranks have a part of a tensor, as with pipeline stages or replicas without weights."""
+"""The engine dcp if a tensor is stored by only some ranks, as with pipeline stages or replicas without weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = 400
 
 
 class Gathered:
-    """A group whose rank 0 is this process. ``gather`` returns ``expected_text``, the texts of all ranks."""
+    """A group in which this process is rank 0. Its ``gather`` returns ``expected_text`` as the values of all ranks."""
 
     rank = 0
 

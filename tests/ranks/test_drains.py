@@ -1,4 +1,4 @@
-"""A drain reads the local tier and writes to the target concurrently, in bounded memory, with every byte right."""
+"""A drain copies a checkpoint from the local tier to the target. It reads and writes concurrently."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUEST = 8192
 
 
 class Tier:
-    """A fake local tier with one file. The same object is the source of this file."""
+    """A fake local tier with one file; it is also the source from which this file is read."""
 
     def __init__(self, size):
         self.data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
@@ -47,7 +47,7 @@ class Tier:
 
 
 class Target:
-    """A fake target that keeps the written bytes. The same object is the draft and the sink of its file."""
+    """A fake target that keeps the written bytes; it is also the draft and the only file in the draft."""
 
     def __init__(self, *, part_bytes=None, alignment=4096):
         self.part_bytes, self.alignment = part_bytes, alignment
@@ -111,7 +111,7 @@ def test_every_byte_arrives_in_its_place(clock, size, part_bytes, depth):
 def test_reads_go_on_while_writes_do_and_as_many_of_each_as_were_asked(clock):
     """Two reads and two writes are in flight at the same time, as requested.
 
-    The fake reads wait for each other, and so do the writes. The first writes also wait for a later read.
+    Each fake read waits for another read, and each fake write for another write and a later read.
     """
     depth = 2
     reads, writes = (threading.Barrier(depth, timeout=patience(60)) for _ in range(2))
@@ -168,9 +168,9 @@ def test_an_error_ends_the_drain_and_is_told_with_its_side(capfd, side):
 
 
 def test_what_hangs_is_told_with_its_side(capfd):
-    """The phase is "write" during writes to the target, and otherwise "read", which is the local tier.
+    """During writes to the target the phase is "write", and during reads of the local tier it is "read".
 
-    If a drain hangs, the message therefore names the right side.
+    The message about a drain that hangs contains the phase.
     """
 
     phases = []

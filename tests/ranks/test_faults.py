@@ -1,4 +1,4 @@
-"""A page that differs from the saved page is found, and the kind of the fault is named."""
+"""The comparison finds each page that differs from the saved page, and names the kind of the fault."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_every_page_that_differs_counts_whatever_is_in_it(noise, start):
 def test_a_long_run_of_pages_of_another_place_makes_few_blocks(elsewhere, kind):
     """The comparison of many stale or misplaced pages creates few blocks of content.
 
-    If each page needed its own block, a rank of llama3-70b would take a day.
+    A block for each page would take a day on a rank of llama3-70b.
     """
     content = Content(8)
     data = content.expected(dataclasses.replace(PLACE, **elsewhere), 0, SIZE)

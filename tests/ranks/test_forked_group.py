@@ -1,6 +1,6 @@
 """Processes that ranks have forked exchange messages through the ranks.
 
-If one of them fails, its error is reported, and the others wait.
+If a process fails, its error is reported, and the other processes wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The conditions under which the cache of a host must be dropped before loads."""
+"""The conditions under which a host's page cache must be dropped before loads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ SIZE = 1000
 
 
 class Alone:
-    """The only rank of the only host."""
-
     leads_host, host = True, "here"
 
     def any_of(self, value: bool) -> bool:
@@ -34,7 +32,7 @@ class Quiet:
 
 
 class Counted:
-    """A fake store of checkpoints. ``cached`` contains the number of resident bytes of each."""
+    """A fake store whose checkpoint number n has ``cached[n]`` bytes in the page cache."""
 
     capabilities = frozenset({"page cache"})
 

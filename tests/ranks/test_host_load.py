@@ -1,4 +1,4 @@
-"""CPU use by other processes, in a time span and in its operations. Short ones count only in the span."""
+"""CPU use by other processes, measured in a time span and in each of its operations that is long enough."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.one_rank import Alone
 
 
 class Machine:
-    """A fake host with two processors; the test sets their times."""
+    """A fake host with two CPUs; the test sets the CPU times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at, self.own, self.average = 100.0, 0.0, 0.0
@@ -24,7 +24,7 @@ class Machine:
         monkeypatch.setattr(host_load, "load_average", lambda: self.average)
 
     def spend(self, seconds: float, *, idle: float, steal: float = 0.0, own: float = 0.0) -> None:
-        """Let ``seconds`` pass. The other values are processor seconds, in total over both processors."""
+        """Let ``seconds`` pass. The other values are CPU seconds, summed over both CPUs."""
         assert self.times
         self.at += seconds
         self.own += own

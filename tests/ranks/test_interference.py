@@ -1,4 +1,4 @@
-"""The report about reads during saves, for hosts with different results."""
+"""The report about reads during saves, if hosts differ in their use of the page cache."""
 
 from __future__ import annotations
 

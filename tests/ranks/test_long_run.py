@@ -1,4 +1,4 @@
-"""Saves for hours, on a fake clock: their number, their start times, and the saves that rank 0 reports."""
+"""Saves for hours, on a fake clock: their number, their start times, and the selection that rank 0 reports."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ SUBJECT = Subject(model="made", mode="test")
 
 
 class Clock:
-    """A clock that advances only during work or sleep."""
-
     def __init__(self):
         self.now = 1000.0
 
@@ -30,8 +28,6 @@ class Clock:
 
 
 class Alone:
-    """A group of one rank."""
-
     rank, size = 0, 1
 
     def share(self, value):
@@ -39,7 +35,7 @@ class Alone:
 
 
 class Saves:
-    """Operations of a subject that take time on the fake clock and do nothing else."""
+    """Fake operations of a subject: a save only advances the fake clock."""
 
     subject = SUBJECT
 
@@ -109,10 +105,7 @@ def test_saves_until_they_are_steady_never_wait(endured):
 
 @pytest.mark.parametrize(("seconds", "reported"), [(30.0, 9), (1.0, 10), (200.0, 5)])
 def test_rank_0_tells_of_some_of_many_saves(endured, seconds, reported):
-    """Rank 0 reports the first save, then at most one save in each tenth of the time.
-
-    Each reported start has a reported end.
-    """
+    """Rank 0 reports the first save, and then at most one save in each tenth of the time."""
     do, found = endured(1000.0, seconds)
     assert do.steps[0] == 1
     assert len(do.steps) == len(do.began) == pytest.approx(reported, abs=1)

@@ -1,4 +1,4 @@
-"""One rank's calls on many names: wrong names, names that another host sees late, and the phase of an error."""
+"""One rank's calls on many names: detection of wrong names, waits for names of other hosts, and phases of errors."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FILE = "group-0000/directory-0000001/file-00000013"
 
 
 class AmongHosts(Alone):
-    """A group of one rank that says that it spans several hosts, so that the rank must wait for names."""
+    """A group of one rank that claims to span several hosts, so that the rank waits for names."""
 
     spans_hosts = True
 
 
 class Told:
-    """The operations of a subject, which record the steps and results that rank 0 reports."""
+    """Fake operations of a subject; they record the steps and results that rank 0 reports."""
 
     subject = SUBJECT
 
@@ -59,7 +59,7 @@ class Cache:
 
 
 class Forgetful(PosixNames):
-    """A directory that hides a file in the first ``hidden_looks`` looks. ``refused`` names a call that fails."""
+    """A directory that hides one file in the first ``hidden_looks`` look-ups. ``refused`` is a call that fails."""
 
     def __init__(self, directory: Path, *, hidden_looks: int = 0, refused: str = "") -> None:
         super().__init__(directory)

@@ -1,4 +1,4 @@
-"""The engine megatron with one rank: the files, calls and commit of the traced library, and every kind of failure."""
+"""The engine megatron with one rank: its files, system calls and commit, and the detection of failures."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ def test_a_file_of_either_writer_that_has_grown_is_found(engine, tmp_path, name)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("name", [*LARGE, "common.pt", "metadata.json"])
 def test_what_any_writer_meets_is_heard(engine, tmp_path, name):
-    """An error in any thread of the library fails the save.
+    """An error in a thread of the library fails the save.
 
-    The error only ends that thread. Without our check, the save would succeed without its data.
+    The library itself ignores the error, and its save would succeed without the data.
     """
     (tmp_path / name).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as caught:
@@ -141,9 +141,9 @@ def test_the_bare_library_loads_what_was_saved(engine, tmp_path, processes):
 
 
 def test_the_calls_are_those_of_the_traced_library(tmp_path):
-    """The calls are those in the table of docs/engines.md.
+    """The engine's system calls are those in the table of docs/engines.md.
 
-    In order: common.pt, two large files, .metadata with a rename, metadata.json, and the file with the latest step.
+    Order: common.pt, two large files, .metadata with a rename, metadata.json, and the file that names the latest step.
     """
     need_strace()
     made = calls_by_file(traced_save(tmp_path, "megatron", WHOLE))

@@ -29,7 +29,7 @@ EVERY_RANK = range(len(HOSTS))
 def save_in(directory: Path, group: Any, writers: Sequence[int], fails: int | None = None) -> dict[str, int]:
     """Save as one of several ranks; return the counted calls as a table.
 
-    Each fsync and the commit are appended to a file that all ranks share. ``fails`` is the rank whose fsync of a
+    Each fsync and the commit are recorded in a file that all ranks share. ``fails`` is the rank whose fsync of a
     directory fails.
     """
     noted, fsync, rename = directory / "noted", os.fsync, Path.rename

@@ -1,4 +1,4 @@
-"""Ranks of a host are bound to its NUMA nodes in blocks, unless their launcher has bound them."""
+"""The ranks of a host are bound to its NUMA nodes in blocks, unless the launcher has bound the ranks."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_ranks_stay_as_they_were_started(of_ranks: list[frozenset[int]], nodes: 
 
 
 def test_of_a_node_a_rank_takes_what_it_may_use() -> None:
-    """A rank is bound only to those cores of its node that a control group allows."""
+    """A rank is bound only to the permitted cores of its node, for example those of its control group."""
     some = frozenset({3, 4, 5})
     assert [cores_of_rank(place, [some, some], TWO) for place in (0, 1)] == [{3}, {4, 5}]
 
 
 class TwoRanks(Alone):
-    """A group of two ranks on one host. Both may use the same cores."""
+    """A group of two ranks on one host. Both ranks may use the same cores."""
 
     size, ranks_of_host = 2, (0, 1)
 

@@ -1,4 +1,4 @@
-"""Operations of all ranks with a store: the calls that make data durable are counted, and saves get a reference."""
+"""Saves and loads of all ranks: calls that make data durable are counted, and saves get a checkpoint reference."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Shard:
 
 
 class LosesTheCommit(PosixStore):
-    """A store whose commit returns without an error, but has not happened."""
+    """A store whose commit returns without an error but does not take effect."""
 
     def is_committed(self, ref):
         return False
 
 
 class LeavesAFile(OwnFilesEngine):
-    """An engine that creates one file more than it finishes."""
+    """An engine that creates one file that it does not finish."""
 
     def save(self, draft, clock):
         draft.create("begun", None).abort()
@@ -73,9 +73,9 @@ def test_every_durable_call_is_counted_before_it_is_made_and_when_it_has_returne
 
 @pytest.fixture
 def of_directories(monkeypatch):
-    """Return a function that replaces fsync for directories by ``what``.
+    """Return a function that replaces fsync by ``what``, only for directories.
 
-    It returns the list of the directories' names, which grows with each call.
+    The function returns a list to which each such call adds the name of its directory.
     """
     fsync, called = os.fsync, []
 

@@ -1,4 +1,4 @@
-"""A paced store: bytes are written by a schedule, late bytes immediately. Writes past the schedule are noticed."""
+"""A paced store writes bytes on a schedule, and late bytes immediately. It detects writes that bypass the schedule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECE = 64 << 10
 
 
 class Recorder:
-    """A draft, which is also its only file, and records the writes."""
+    """A draft that records writes; it is also the only file in the draft."""
 
     part_bytes: int | None = None
     path = "/somewhere"
@@ -47,8 +47,6 @@ class Recorder:
 
 
 class Clock:
-    """A fake clock, which advances only when the paced save waits."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         monkeypatch.setattr(paced, "time", SimpleNamespace(perf_counter=lambda: self.now))
@@ -66,7 +64,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def begun(clock: Clock, count: int, seconds: float) -> tuple[Pace, Recorder, Any]:
-    """Return (pace, recorder, draft): ``count`` bytes are due in ``seconds``, and the save begins now."""
+    """Begin a save of ``count`` bytes that are due in ``seconds``; return (pace, recorder, draft)."""
     pace, draft = Pace(seconds), Recorder()
     store = paced_store(SimpleNamespace(begin=lambda ref, phases: draft), pace)  # type: ignore[arg-type]
     pace.until(clock.over)

@@ -1,4 +1,4 @@
-"""A rank's report on its host before a run."""
+"""The facts that a rank reports about its host before a run."""
 
 from __future__ import annotations
 

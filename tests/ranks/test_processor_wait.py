@@ -1,6 +1,6 @@
 """The seconds for which a rank was ready to run but had no CPU.
 
-They are the kernel's count of the thread that waited longest.
+The kernel counts them per thread; the thread that waited longest counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUSY = "end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n
 
 @pytest.fixture
 def read_from(monkeypatch):
-    """Return a function with which the counts are read from another directory than /proc/self/task."""
+    """Return a function that sets the directory of the counts, in place of /proc/self/task."""
     return lambda directory: monkeypatch.setattr(host_state, "run_queue_waits", lambda: run_queue_waits(directory))
 
 
@@ -72,10 +72,7 @@ def test_where_the_kernel_does_not_count_nothing_is_known(tmp_path, directory, r
 
 
 def waited(body, beside):
-    """Return the seconds for which a process that runs ``body`` waits for its CPU.
-
-    It shares this CPU with ``beside`` busy processes.
-    """
+    """Run ``body`` in a process that shares a CPU with ``beside`` busy processes; return its seconds of waiting."""
     counted = ONE_CPU + f"wait = ProcessorWait()\nwait.begin()\n{body}wait.end()\nprint(wait.seconds(beyond=0.0))\n"
     endless = ONE_CPU + "print(flush=True)\nwhile True: pass\n"
     busy = [subprocess.Popen([sys.executable, "-c", endless], stdout=subprocess.PIPE) for _ in range(beside)]

@@ -1,4 +1,4 @@
-"""The engine replay with one rank: a copy of the state is saved while the job continues."""
+"""The engine replay with one rank: it saves a copy of the state while the job continues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARD = layout("llama3-8b", mode="open", processes=1, scale=1e-5).rank(0)
 
 
 class Group(Alone):
-    """A group of one rank. Its duplicate for a lane is the group itself."""
+    """A group of one rank, whose duplicate is the group itself."""
 
     def duplicate(self, activity):
         del activity
@@ -31,9 +31,9 @@ def engine(*, stages=False, pattern=TWO_RANKS, pauses=False):
 
 
 def saved(made, directory, *, staged):
-    """Save checkpoint 1 with the engine ``made``. The job changes its state before the write.
+    """Save checkpoint 1 with the engine ``made``, after the job has changed its state.
 
-    If ``staged`` is true, the engine has copied the state before that change.
+    If ``staged`` is true, the engine copies the state before the change.
     """
     made.fill(1)
     if staged:

@@ -1,4 +1,7 @@
-"""The data loader of MIXED: an empty queue is noticed, errors are kept, and only reads during a save count."""
+"""The data loader of the pattern mixed, which reads training samples during saves.
+
+An empty queue is detected, errors are kept, and only reads during a save count.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ BYTES = 4096
 
 
 class Source:
-    """A file whose reads wait until the test sets ``gate``. Each returns ``got`` bytes."""
+    """A file whose reads wait until the test sets ``gate``, and then return ``got`` bytes."""
 
     size = 16 * BYTES
     way = "by the test"
@@ -32,7 +35,7 @@ class Source:
 
 
 class Ready(threading.Semaphore):
-    """A semaphore with the event ``is_awaited``, which is set when training waits for a sample."""
+    """A semaphore that sets the event ``is_awaited`` when training waits for a sample."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -46,7 +49,7 @@ class Ready(threading.Semaphore):
 
 @pytest.fixture
 def without_prefetch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let training begin without prefetched samples. The queue then has space for one sample."""
+    """Let training begin without prefetched samples; the queue has space for one sample."""
     monkeypatch.setattr(samples, "PREFETCH_SECONDS", 0.0)
 
 

@@ -1,4 +1,4 @@
-"""A second strategy and a second kind of engine work on a directory and in memory, with ranks that MPI starts."""
+"""A test strategy and a test engine save and load in a directory and in memory, with ranks that MPI starts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_watchdog_names_the_lane_that_hangs_and_not_the_one_that_waits_for_i
 
 
 def watched(process):
-    """Watch the output of the ranks as a launch does, until the watchdog finds that they hang; return its finding."""
+    """Read the ranks' output as a launch does, until the watchdog finds that they hang; return the failure."""
     watch = RankWatchdog(RANKS, 3.0, socket.gethostname())
     os.set_blocking(process.stderr.fileno(), False)
     rest = b""

@@ -1,4 +1,4 @@
-"""One rank loads the files of several ranks, complete or in parts, with each engine. Every byte is compared."""
+"""One rank loads files of several ranks, complete or in parts, with each engine. Every byte is compared."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def save(engine, directory, of, ranks):
 def load(engine, directory, pieces, steps_of_others=0):
     """Load pieces twice, as a rank does; return (number of loaded bytes, number of compared bytes, faults).
 
-    Other ranks have ``steps_of_others`` more load steps than this rank.
+    ``steps_of_others`` is the number of additional load steps of other ranks.
     """
     loader = ShardsInTurn([functools.partial(made, engine, p.shard, part=p.part, parts=p.parts) for p in pieces])
     committed = committed_in(directory)
@@ -64,20 +64,16 @@ def load(engine, directory, pieces, steps_of_others=0):
 
 
 def names(engine, shard):
-    """Return the names of a rank's files."""
     return [file.name for file in shard_files(shard, built_in(engine).files)]
 
 
 def damage(engine, file: Path):
-    """Flip a byte at three quarters of a file, or the last tensor byte before that place."""
+    """Flip a tensor byte at three quarters of a file, or the last tensor byte before this offset."""
     flip(file, file.stat().st_size * 3 // 4 if engine == "safetensors" else place_in(file))
 
 
 def place_in(file: Path):
-    """Return the offset of the tensor byte at three quarters of a torch file, or of the last one before.
-
-    See ``damage``.
-    """
+    """Return the offset of the tensor byte at three quarters of a torch file, or of the last tensor byte before it."""
     from torch._C import PyTorchFileReader  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     reader = PyTorchFileReader(str(file))

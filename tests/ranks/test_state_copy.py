@@ -1,4 +1,4 @@
-"""The copy of a state contains every byte. Several threads copy at the same time; the number of cores sets how many."""
+"""The copy of a state contains every byte. Several threads copy at the same time, as the number of cores permits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pool of threads that all work on the same task. The first error is raised when all of them have stopped."""
+"""A pool of threads that all work on one task. The first error is raised after all threads have stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of an operation from the measurements of all ranks: the time of the slowest rank counts."""
+"""The result of an operation, combined from the measurements of all ranks: the slowest rank decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ seconds = st.floats(0.001, 1000.0)
 
 
 def own(*steps, **facts):
-    """Return one rank's measurement that takes the sum of ``steps``; its phases add up to this time."""
+    """Return a measurement of one rank. Its time is the sum of ``steps``, and its phases add up to this time."""
     whole = sum(steps)
     return RankOperation(
         seconds=whole, phases={"open": whole / 4, "read": whole * 3 / 4}, bytes=facts.pop("bytes", 10), **facts
@@ -36,8 +36,8 @@ def loads(draw):
 def saves(draw):
     """Draw the measurements of all ranks of a save.
 
-    Every rank writes; rank 0 then syncs the directory and commits. Its clock may have started slightly earlier or
-    later.
+    Every rank writes. Rank 0 then syncs the directory and commits. The clock of rank 0 may have started slightly
+    earlier or later.
     """
     times = draw(st.lists(seconds, min_size=1, max_size=9))
     directory, commit, late = draw(seconds), draw(seconds), draw(st.floats(-0.001, 0.001))

@@ -1,4 +1,4 @@
-"""Weights that a rank of a replica loads in one pass: every byte is compared during the reads; waits are reported."""
+"""Weights that a rank of a replica loads in one pass. Bytes are compared during the reads, and waits are reported."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_file_that_is_cut_off_brings_fewer_bytes(store, clock, tmp_path, way):
 def test_what_is_read_is_compared_while_more_is_read(store, clock, monkeypatch):
     """Pieces are compared while later pieces are still read.
 
-    In this test, the last read waits until the comparison of the first piece has begun.
+    The fake last read waits until the comparison of the first piece has begun.
     """
     begun, read, compare = threading.Event(), WeightsEngine._read, serving.compare
 

@@ -1,4 +1,7 @@
-"""Patterns from handwritten logs of strace, for each way in which libraries use threads and descriptors."""
+"""Patterns that are built from handwritten logs of strace, for each way of using threads and descriptors.
+
+A pattern is a recording of a job's file calls that the engine replay can repeat.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ def recorded(*calls: tuple[int, str], threads: Sequence[int] = ()) -> Pattern:
 
 
 def test_a_pause_is_what_a_thread_does_between_its_calls() -> None:
-    """A pause is the time between the end of a call and the next call of its thread.
+    """A pause is the time between the end of a call and the next call of the same thread.
 
-    Here each is half a second. Pauses before repeated calls are added up.
+    Here each pause is half a second. Repeated calls are one step, whose pause is the sum of their pauses.
     """
     calls = [opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC", 3), *[written(DATA, 100)] * 3, f"close(3<{DATA}>) = 0"]
     lines = []
@@ -51,9 +54,9 @@ def test_a_pause_is_what_a_thread_does_between_its_calls() -> None:
 
 
 def test_waiting_for_another_rank_is_no_pause() -> None:
-    """The time in which rank 0 waits for rank 1 is not a pause.
+    """A pause does not include the time in which a rank waits for another rank.
 
-    Rank 0 commits 0.1 s after rank 1 has ended, so its pause is 0.1 s.
+    Rank 0 commits 0.1 s after the end of rank 1, so the pause is 0.1 s.
     """
     lines = ["6 0.1 clone(child_stack=NULL, flags=SIGCHLD) = 7", "6 0.2 clone(child_stack=NULL, flags=SIGCHLD) = 8"]
     for thread, path, first in ((7, "/d/a", 1.0), (8, "/d/b", 1.01)):
@@ -110,7 +113,7 @@ def test_a_second_descriptor_of_a_file_neither_empties_nor_closes_it() -> None:
 
 
 def test_a_pool_of_threads_whose_work_meets_in_one_file_is_one_lane() -> None:
-    """Threads that work on the same files are one lane.
+    """Threads that work on the same files are one lane (a sequence of calls that the replay makes in order).
 
     Two threads write one file each, and a third thread syncs both files.
     """
@@ -163,7 +166,7 @@ def test_a_read_with_flags_has_its_own_place() -> None:
 def test_a_rank_that_writes_by_its_children_alone_is_one_where_its_sibling_does_so(
     first_has_children: bool, ranks: list[int]
 ) -> None:
-    """Processes that a rank forks to write files count as this rank if another rank also forks such processes.
+    """Processes that a rank forks to write files count as this rank, if another rank forks such processes too.
 
     Each rank of Megatron forks a process for each large file. Rank 0 also writes small files itself.
     """
@@ -196,7 +199,7 @@ def test_a_descriptor_made_by_fcntl_is_one_place_in_the_file(command):
 
 @pytest.mark.parametrize("copied", [f"fcntl(3<{DATA}>, F_DUPFD_CLOEXEC, 0) = 4<{DATA}>", f"dup(3<{DATA}>) = 4<{DATA}>"])
 def test_a_file_stays_open_when_a_copy_of_its_descriptor_is_closed(copied):
-    """Closing the copy of a descriptor does not end its file, as in Python's mmap and Rust's try_clone."""
+    """A file stays open if a copy of its descriptor is closed, as in Python's mmap and Rust's try_clone."""
     pattern = recorded(
         (7, opened(DATA, "O_RDWR|O_CREAT", 3)),
         (7, written(DATA, 100)),

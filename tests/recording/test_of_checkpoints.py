@@ -1,4 +1,7 @@
-"""``pytest-ckpt record --checkpoint`` makes a pattern of an existing checkpoint, and refuses other files."""
+"""``pytest-ckpt record --checkpoint`` builds a pattern from an existing checkpoint, and refuses other files.
+
+A pattern is a recording of a job's file calls that the engine replay can repeat.
+"""
 
 from __future__ import annotations
 

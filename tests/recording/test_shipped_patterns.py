@@ -1,4 +1,4 @@
-"""The shipped patterns match the installed libraries, and a replay makes the same calls."""
+"""The built-in patterns match the installed libraries, and a replay makes the same calls."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ OF_CHANCE = {"orbax", "deepspeed-zero1", "deepspeed-zero3"}
 
 
 def shape(pattern: Pattern) -> list[object]:
-    """Return what two recordings of the same job have in common: all but the exact sizes of files.
+    """Return the facts that are equal in all recordings of a job: files, steps, and approximate sizes.
 
-    Some files contain their own path, so sizes are counted in units of 64 KiB, and sizes of small files are left out.
+    Some files contain their own path. Sizes are therefore in units of 64 KiB, and sizes of small files are 0.
     """
     files: list[object] = [
         (f.rank, f.kept, 0 if pattern.is_small(n) else f.bytes >> 16) for n, f in enumerate(pattern.files)
@@ -38,9 +38,9 @@ def shape(pattern: Pattern) -> list[object]:
 
 
 def by_file(pattern: Pattern) -> list[object]:
-    """Return the calls on each file that change it or make it durable, in order. Return the calls on directories, too.
+    """Return the calls that change each file or directory or make it durable, in order.
 
-    Ranks and threads are left out: they vary by chance, and so do reads of data that were just written.
+    Ranks, threads and reads are omitted, because they vary by chance.
     """
     made = defaultdict(list)
     for s in pattern.steps:

@@ -1,4 +1,4 @@
-"""Logs of strace: interrupted calls are joined; truncated or mixed logs are refused."""
+"""Logs of strace: the halves of an interrupted call are joined; truncated or mixed logs are refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_is_no_whole_log_is_refused(lines: list[str], says: str) -> None:
 def test_names_below_the_directory_of_a_process_are_known_in_calls_that_do_not_say_it():
     """Relative paths of rename and mkdir become absolute paths.
 
-    The log shows the directory of a process only in calls of openat, chdir and fchdir.
+    The log states the working directory of a process only in calls of openat, chdir and fchdir.
     """
     lines = [
         '7 1.0 openat(AT_FDCWD</srv/job>, "a.tmp", O_WRONLY|O_CREAT, 0666) = 3</srv/job/a.tmp>',
@@ -69,6 +69,6 @@ def test_names_below_the_directory_of_a_process_are_known_in_calls_that_do_not_s
 
 
 def test_names_below_an_open_directory_are_below_that():
-    """A name that is relative to an open directory becomes a path, as in calls of shutil.rmtree."""
+    """A name that is relative to an open directory becomes an absolute path, as in calls of shutil.rmtree."""
     (call,) = read_log(['7 1.0 unlinkat(4</d/e\\"f>, "a", 0) = 0', END])
     assert call.paths() == ['/d/e"f/a']

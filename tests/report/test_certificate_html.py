@@ -1,4 +1,4 @@
-"""The certificate contains everything, escapes everything, loads nothing external, and stays small."""
+"""The certificate as HTML contains all facts of the report, escapes texts, loads nothing external, and is small."""
 
 from __future__ import annotations
 

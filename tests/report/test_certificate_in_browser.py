@@ -1,4 +1,4 @@
-"""The certificate as a browser prints it: on A4, nothing cut, and every sheet names its certificate."""
+"""The certificate as a browser prints it: on A4, nothing is cut off, and every sheet names its certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The axes of charts: the positions of values, and the ticks."""
+"""Charts of a certificate: axes, ticks, marks, shares of phases, and labels."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_escaping_takes_controls_and_quotes() -> None:
 
 
 def test_what_passes_between_calls_is_no_share_of_a_call() -> None:
-    """Time between the library's calls is a separate share, and does not enlarge the shares of the calls.
+    """The time between calls is a separate share, and does not enlarge the shares of the calls.
 
     Here the calls took 0.25 s of 1 s.
     """
@@ -137,9 +137,9 @@ def test_a_cluster_whose_limits_are_not_met_has_a_hollow_point() -> None:
 
 @given(asked=st.integers(min_value=1, max_value=1_000_000))
 def test_numbers_of_accelerators_do_not_touch_each_other_below_the_curves(asked: int) -> None:
-    """The labels of the horizontal axis do not overlap for any size of the cluster.
+    """The labels of the horizontal axis do not overlap, for any size of the cluster.
 
-    The label of one accelerator is so far left that the other labels are close together.
+    The label "1" is far to the left, so the labels of larger clusters are close together.
     """
     sizes = sorted({asked, 1_000, 4_000, 16_000, 32_000, 64_000, 100_000})
     clusters = [{"accelerators": n, "effective_training_time_ratio": 0.9, "is_served": True} for n in sizes]

@@ -1,4 +1,4 @@
-"""Everybody can read the colours of pages: enough contrast in light and dark, steps of different brightness."""
+"""The colours of pages: enough contrast in light and dark mode, and a different brightness for each step."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_marks_stand_out_from_the_paper(theme: str) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_words_on_the_bar_of_stages_can_be_read(theme: str) -> None:
-    """Words on each stage of the bar have enough contrast. They are white or dark, depending on the stage."""
+    """White or dark words on each segment of the bar of stages have enough contrast."""
     colours = THEMES[theme]
     charts = (resources.directory("templates") / "charts.css").read_text(encoding="utf-8")
     dark = {int(n) for n in re.findall(r"\.chart \.on-(\d)(?=[,. {][^{]*\{ fill: #101214)", charts)}
@@ -60,10 +60,7 @@ def test_words_on_the_bar_of_stages_can_be_read(theme: str) -> None:
 
 
 def test_ranks_that_are_slower_are_drawn_farther_from_the_paper() -> None:
-    """Slower ranks are drawn with more contrast to the paper.
-
-    So the map can be read without colours, and by people who confuse some colours.
-    """
+    """Slower ranks have more contrast to the paper, so that readers do not need to distinguish colours."""
     for theme, colours in THEMES.items():
         steps = [contrast(colours[f"heat-{n}"], colours["paper"]) for n in range(2, 6)]
         assert steps == sorted(steps), theme

@@ -1,4 +1,4 @@
-"""The first page: a remedy for each exception, the matrix, the contents. A smoke run has a fixed number of sheets."""
+"""The first page of a certificate: a remedy for each exception, the matrix of verdicts, and the table of contents."""
 
 from __future__ import annotations
 
@@ -70,15 +70,29 @@ def test_each_failure_of_a_certificate_links_to_what_helps_with_it_and_stands_th
     assert 'id="helps"' not in render(report_pages.document("certified"))
 
 
-def test_the_first_page_says_what_saves_and_loads_show_of_others_and_that_a_load_is_of_one_copy():
+def test_a_table_on_the_first_page_states_what_saves_and_loads_show_of_all_saves_and_loads():
     made = report_pages.document("certified")
-    one = made["requirements"][0] | {"id": "SAVE", "detail": "mean 1 s\nhow sure: 10 of 10 saves <are>\nthe end"}
+    bound = {"trials": 10, "met": 9, "share": 0.606, "confidence": 0.95, "misses_allowed": 1}
+    estimate = {"seconds": 40.0, "share": 0.99, "confidence": 0.95, "fit": 0.8765, "is_doubtful": True}
+    like = made["requirements"][0] | {"limit": 27.8, "detail": ""}
+    rows = [
+        like | {"id": "SAVE", "bound": bound, "estimate": estimate},
+        like | {"id": "LOAD", "bound": bound | {"met": 10, "misses_allowed": 0}, "estimate": None},
+    ]
     others = [v for v in made["requirements"] if v["id"] not in ("SAVE", "LOAD")]
-    page = render(made | {"requirements": [one, *others]})
-    part = page.partition('id="how-sure"')[2].partition("</ul>")[0]
-    assert f"<li>{one['subject']}: 10 of 10 saves &lt;are&gt;</li>" in part
-    assert "mean 1 s" not in part
-    assert "the end" not in part
+    part = render(made | {"requirements": rows + others}).partition('id="how-sure"')[2].partition("</table>")[0]
+    save, load = (re.sub(r"<[^>]+>", " ", row) for row in part.partition("<tbody>")[2].split("</tr>")[:2])
+    times = "9 of 10 1 may miss it at least 60.6 % at most 40 s over the limit 0.876 low: estimate doubtful"
+    assert " ".join(save.split()) == f"{like['subject']} save {times}"
+    assert load.split() == ["load", *["10", "of", "10", "at", "least", "60.6", "%", "–", "–"]]
+    assert "with 95 % confidence" in part
+    assert "99 % take, estimated" in part
+    assert 'id="how-sure"' not in render(made | {"requirements": others})
+
+
+def test_the_first_page_states_how_many_copies_a_restart_reads_and_that_a_load_reads_one():
+    made = report_pages.document("certified")
+    part = render(made).partition('id="unread-copies"')[2].partition("</ul>")[0]
     copies = {subject.name: subject.checkpoint["demand"]["copies"] for subject in view.subjects(made)}
     assert max(copies.values()) > 1
     for subject in view.subjects(made):
@@ -86,7 +100,40 @@ def test_the_first_page_says_what_saves_and_loads_show_of_others_and_that_a_load
         unread = f"{subject.name}: each load read one copy of the model. A restart of {accelerators}"
         assert (unread in part) == (copies[subject.name] > 1)
     alone = [c | {"demand": c["demand"] | {"copies": 1}} for c in made["checkpoints"]]
-    assert 'id="how-sure"' not in render(made | {"requirements": others, "checkpoints": alone})
+    assert 'id="unread-copies"' not in render(made | {"checkpoints": alone})
+
+
+def test_the_first_page_names_the_cause_of_each_required_verdict_that_is_not_met():
+    of_reasons = {
+        reason: front.causes(document(verdict("SAVE", outcome="failed", reason=reason))) for reason in REASONS
+    }
+    assert of_reasons.pop("met") == []
+    assert all(len(found) == 1 for found in of_reasons.values()), "each reason is of one kind of cause"
+    failed = verdict("SAVE", outcome="failed", reason="over limit")
+    lost = verdict("COMMIT", "file", outcome="failed", reason="anomaly")
+    weak = verdict("LOAD", outcome="not run", reason="client too slow")
+    advisory = verdict("REPEAT", outcome="failed", severity="advisory", reason="over limit")
+    found = front.causes(
+        document(lost, weak, advisory, failed, verdict("SAVE", "b", outcome="failed", reason="over limit"))
+    )
+    assert [(cause.outcome, cause.ids) for cause in found] == [("failed", ("SAVE",)), ("failed", ("COMMIT",))]
+    (slow_clients,) = front.causes(document(weak, advisory))
+    assert slow_clients.text == "the clients or other work on the hosts, not the storage"
+    assert front.causes(document(advisory, verdict("SAVE"))) == []
+    assert "Causes: slower than the limit (SAVE)" in render(report_pages.document("not certified"))
+    assert 'id="cause"' not in render(report_pages.document("certified"))
+
+
+def test_a_late_time_of_clients_that_are_too_slow_is_marked_as_not_judged():
+    made = report_pages.document("not certified")
+    assert "not judged" not in render(made)
+    for found in made["requirements"]:
+        if found["id"] == "SAVE":
+            found.update(outcome="not run", reason="client too slow")
+    page = render(made).partition('class="glance"')[2].partition("</table>")[0]
+    late = [row for row in page.split("</tr>") if 'class="of">save<' in row]
+    assert late
+    assert all("not judged: client too slow" in row and "bad-text" not in row for row in late)
 
 
 def test_failures_come_first_each_with_its_step_and_what_asks_for_the_same_stands_together():
@@ -146,10 +193,7 @@ def test_the_matrix_shows_the_worst_and_never_hides_a_failure():
 
 @pytest.mark.parametrize("subjects", [("a",), ("a", "b")], ids=["a line", "a table"])
 def test_what_is_advisory_is_called_so_beside_its_failure(subjects):
-    """A failed advisory requirement is marked as advisory.
-
-    Otherwise a page that passed and shows a failure would contradict itself.
-    """
+    """A failed advisory requirement is marked as advisory, because the page may also state that the run passed."""
     made = report_pages.document("certified")
     like = made["requirements"][0]
     made["requirements"] = [
@@ -165,7 +209,7 @@ def test_what_is_advisory_is_called_so_beside_its_failure(subjects):
     part = render(made).partition('id="matrix"')[2].partition('class="contents"')[0]
     row = r">REPEAT</a> <span class=\"tag\">" if len(subjects) > 1 else r"REPEAT failed <span class=\"tag\">"
     assert len(re.findall(row, part)) == 1
-    assert len(re.findall(r"0 of 1 <span class=\"tag\">advisory<", part)) == 1
+    assert len(re.findall(r"0 of 1 met <span class=\"tag\">advisory<", part)) == 1
     assert part.count(">advisory<") == 2
 
 
@@ -240,12 +284,17 @@ def test_engine_and_strategy_are_explained_where_they_stand():
     assert "; strategy sync: training waits until the checkpoint is committed</dd>" in front_page
 
 
-def test_the_first_page_names_the_advisory_requirements_that_failed():
+def test_the_first_page_names_the_advisory_failures_with_their_reasons():
     made = report_pages.document("not certified")
-    failed = {v["id"] for v in made["requirements"] if (v["severity"], v["outcome"]) == ("advisory", "failed")}
-    (names,) = re.findall(r"<small>Advisory failed: ([^<]*)</small>", render(made))
-    assert set(names.split(", ")) == failed
-    assert "Advisory failed: " not in render(report_pages.document("certified"))
+    failed = [v for v in made["requirements"] if (v["severity"], v["outcome"]) == ("advisory", "failed")]
+    part = render(made).partition('id="advisory-failures"')[2].partition("</ul>")[0]
+    assert len(failed) > 1
+    assert all(f"{v['id']} of {v['subject']}: {v['because']}" in part for v in failed)
+    links = failed[0] | {"id": "COMMIT", "subject": "links", "because": "No link."}
+    many = [failed[0] | {"because": f"Reason {n}."} for n in range(8)]
+    assert "COMMIT links: No link." in render(made | {"requirements": [links]})
+    assert "and 2 more" in render(made | {"requirements": many}).partition('id="advisory-failures"')[2]
+    assert 'id="advisory-failures"' not in render(report_pages.document("certified"))
 
 
 def test_the_first_page_says_that_a_client_was_the_limit():

@@ -1,4 +1,4 @@
-"""Live metrics as other programs read them: two parsers of Prometheus' library, and OpenTelemetry's encoder."""
+"""Live metrics, as other programs read them: two parsers of Prometheus' library, and OpenTelemetry's encoder."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ended_measurement() -> MeasurementDone:
 
 
 def working() -> LiveMetrics:
-    """Return the metrics of a run during a load of a pattern, after a save and a failed verdict."""
+    """Return the metrics of a run that is loading in a pattern, after a save and a failed verdict."""
     found = LiveMetrics(RUN)
     events = (
         MeasurementStarted(subject=SUBJECT),
@@ -86,7 +86,7 @@ def families(text: str) -> dict[str, tuple[str, str]]:
 def samples(text: str, parser=open_metrics_parser) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Return {(name, labels): value} of a metrics text.
 
-    The label with the run's id is checked and left out.
+    The label run_id is checked and omitted.
     """
     found = {}
     for family in parser.text_string_to_metric_families(text):
@@ -142,7 +142,7 @@ def test_the_older_format_of_node_exporter_reads_the_same_values():
 
 
 def whole_run() -> LiveMetrics:
-    """Return the metrics of the same run after its end."""
+    """Return the metrics of the same run after the run has ended."""
     found = working()
     found.ended(RunEnd(exit_code=1, grade="not certified", verdicts=(FAILED,)))
     return found

@@ -1,4 +1,4 @@
-"""Pages as a screen reader gets them: language, order of headings, headers of tables, descriptions of pictures."""
+"""Pages as a screen reader reads them: language, order of headings, table headers, descriptions of pictures."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_lists_hold_items_and_terms_only(page: list) -> None:
 
 
 def test_no_colour_stands_alone(page: list) -> None:
-    """A cell in the colour of a failure also contains a sign or a word, so that the colour is not needed."""
+    """A cell in the colour of a failure also contains a sign or a word that states the failure."""
     for node in every(page, "td"):
         if "bad-text" in (node[1].get("class") or ""):
             found = text(node)

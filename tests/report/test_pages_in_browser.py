@@ -1,4 +1,4 @@
-"""Every page in a real browser: drawn light and dark, without console messages and without requests."""
+"""Every page in a real browser, in light and dark mode: it shows content, and causes no message or request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_draws_light_and_dark_without_a_word_or_a_request(name: str, tmp_path
 
 
 def test_a_word_on_the_console_and_a_request_are_seen(tmp_path: Path) -> None:
-    """A page with a console message and a request fails the checks of the tests above."""
+    """The checks detect a page that causes a console message and a request."""
     page = tmp_path / "page.html"
     page.write_text(
         "<!doctype html><title>x</title><img src='http://127.0.0.1:9/planted.png'><script>console.log(1)</script>"

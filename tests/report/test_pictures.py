@@ -1,4 +1,4 @@
-"""docs/certificates.md shows the pictures of the script; every other picture belongs to another page."""
+"""docs/certificates.md shows every picture that the script `certificate_pictures` makes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ def test_the_page_shows_every_picture_once_and_in_words() -> None:
 
 @pytest.mark.thorough
 def test_the_script_still_makes_them(tmp_path: Path) -> None:
-    """The script makes a picture of a screen page and a picture of a printed page.
-
-    Other tests open the pages of all other pictures.
-    """
+    """The script makes a picture of a screen page and a picture of a printed page."""
     need(certificate_pictures.browser.CHROMIUM, "there is no Chromium")
     output = subprocess.run(
         [sys.executable, "-m", certificate_pictures.__name__, f"--directory={tmp_path}", "evidence", "print"],

@@ -83,7 +83,7 @@ def test_a_rehearsal_says_how_it_went(change: Document, ending: str) -> None:
 
 
 def _bounded(document: Document, shares: dict[tuple[str, str], float]) -> list[str]:
-    """Set the shown share of operations ("bound") of SAVE and LOAD; return the "how sure" lines of the text output."""
+    """Set the proven share of saves and loads within their limits; return the "how sure" lines of the text output."""
     for v in document["requirements"]:
         share = shares.get((v["id"], v["subject"]))
         v["bound"] = None if share is None else {"trials": 10, "met": 10, "share": share, "confidence": 0.95}

@@ -1,4 +1,4 @@
-"""The isolated process that writes the certificate: its environment, and its failures."""
+"""The isolated process that writes the certificate: its environment, and how its failures are reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_process_that_was_killed_is_named_with_the_command_that_judges_again(m
 
 
 class EndedError(Exception):
-    """Raised by a test's function that replaces the start of the process."""
+    """Raised by the fake that replaces the start of the process."""
 
 
 class Recorded:

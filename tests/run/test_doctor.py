@@ -1,4 +1,4 @@
-"""``pytest-ckpt doctor``: its findings about a machine and a target, each with a remedy."""
+"""``pytest-ckpt doctor`` examines a machine and a target, and states a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TWO = ("--ckpt-ranks=2", "--ckpt-mode=open", "--ckpt-model=llama3-8b", "--ckpt-p
 
 @pytest.fixture(autouse=True)
 def stands_for_torch(tmp_path_factory, monkeypatch):
-    """Put an empty module ``torch`` on the path, because importing the real one takes two seconds."""
+    """Put an empty module ``torch`` on the path, because the import of the real one takes two seconds."""
     module = tmp_path_factory.mktemp("stands for torch") / "torch.py"
     module.touch()
     monkeypatch.setenv("PYTHONPATH", f"{module.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
@@ -140,7 +140,7 @@ def test_a_run_that_does_not_fit_is_told_before_it_is_tried(capsys, tmp_path):
 def test_it_needs_the_space_that_plan_and_run_need(capsys, tmp_path, gates):
     """``doctor`` states the same space as ``plan``.
 
-    If no suite is named and the gate table requires contention, both include its files.
+    If no suite is named and the gate table requires the suite contention, the space includes files of this suite.
     """
     words = [f"--ckpt-target={tmp_path}", f"--ckpt-gate-table={gates}", *TWO, "--ckpt-launcher=no-such-launcher"]
     main(["plan", *words, "--json"])

@@ -1,4 +1,4 @@
-"""``doctor`` reports problems of containers and pods: too little shared memory, or a pod on another node."""
+"""``doctor`` reports too little shared memory, and whether the second client is on a host with a separate kernel."""
 
 from __future__ import annotations
 

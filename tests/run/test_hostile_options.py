@@ -1,4 +1,4 @@
-"""Bad values of options cause no traceback and no endless read: each is refused with the option and a remedy."""
+"""Bad values of options cause no traceback and no endless read. The error names the option and a remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Refused = Callable[..., str]
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Refused:
-    """Return a function that opens a run with a bad option and returns the message that refuses it.
+    """Return a function that opens a run with a bad option and returns the error message.
 
     The function checks that no file was created.
     """
@@ -94,9 +94,9 @@ def test_a_directory_on_a_mount_that_answers_with_an_error(
 
 
 def failing(call: Callable[..., object], directory: Path, error: OSError) -> Callable[..., object]:
-    """Return a replacement of a system call that raises ``error`` for a directory and its contents.
+    """Return a fake system call that raises ``error`` for a directory and its contents.
 
-    A replacement of ``access`` returns False instead.
+    A fake ``access`` returns False instead.
     """
 
     def answer(path: object, *arguments: object, **named: object) -> object:

@@ -1,4 +1,4 @@
-"""Differences between hosts: some are reported, others do not matter."""
+"""Differences between hosts: which are reported, and which are ignored."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ ALIKE = TargetView(
 
 
 def sight(**changed):
-    """Return the facts that a host reports, changed from those of ``ALIKE`` as the keywords say."""
+    """Return the facts that a host reports: the facts in ``ALIKE`` with these changes."""
     mount = {name: changed.pop(name) for name in ("kind", "source", "options") if name in changed}
     return dataclasses.replace(ALIKE, mount=dataclasses.replace(ALIKE.mount, **mount), **changed)
 
 
 def test_hosts_that_differ_in_their_addresses_only_are_alike():
-    """Hosts may mount a server by different addresses, and have different addresses themselves.
+    """Hosts with different addresses, which mount a server by different addresses, count as alike.
 
-    The file that one host creates and the others find proves that the storage is the same.
+    A file that one host creates and the others find proves that they use the same storage.
     """
     other = sight(source="array-2:/ckpt", options="relatime,rw,vers=4.2,clientaddr=10.0.0.2,addr=10.0.9.2")
     assert differences(HERE, (ALIKE, other)) == []
@@ -100,9 +100,9 @@ def host_facts(name, count, client=None):
 
 
 def placed(hosts, *seen, slurm=True):
-    """Return the message about the numbers of ranks that the launcher placed on hosts; empty if they are as requested.
+    """Return the message about hosts with an unexpected number of ranks, or an empty text.
 
-    ``seen`` are pairs of a host's name and its number of ranks.
+    ``hosts`` is the value of --ckpt-hosts. ``seen`` are pairs (name of a host, its number of ranks).
     """
     launcher = Launcher(template=("srun",), version="slurm 22.05.8" if slurm else "some", hosts=read_hosts(hosts))
     facts = [host_facts(name, count) for name, count in seen]

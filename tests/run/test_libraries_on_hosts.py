@@ -1,4 +1,4 @@
-"""A host without the library of an engine is named before anything is created."""
+"""If a host lacks the library of an engine, the run names the host before it creates a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a run: after a failure, only the file with the reason remains."""
+"""If the opening of a run fails, only the file with the reason remains."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TINY = {
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
-    """Return the settings of a run below ``tmp_path``: its target, report and scratch directory. No rank is started."""
+    """Return the settings of a run whose target, report and scratch directory are in ``tmp_path``. No rank starts."""
     for name in ("target", "scratch"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))

@@ -1,4 +1,4 @@
-"""Space for files: inodes are counted like bytes, and an unknown number of inodes is not zero."""
+"""The space that a run needs in bytes and inodes. If the number of free inodes is unknown, the check is omitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Content distinguishes every page of a layout; a plan refuses a layout that is too large for this."""
+"""Generated content identifies every page of a layout. A plan refuses a layout that has too many pages for this."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ckpt.support.errors import UsageError
 
 
 def counted(tensors: int, largest_bytes: int, processes: int = 8):
-    """Return the numbers of a layout that the check of content places uses."""
+    """Return the fields of a layout that the function `check_places` uses."""
     model = SimpleNamespace(name="my-model")
     return SimpleNamespace(most_tensors=tensors, largest_tensor_bytes=largest_bytes, processes=processes, model=model)
 

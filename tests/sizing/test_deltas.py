@@ -1,4 +1,4 @@
-"""Deltas: which saves are deltas, and their pages. Each page occurs once, shares and sizes are exact."""
+"""Deltas (saves of only the changed pages): which saves are deltas, and which pages a delta contains."""
 
 from __future__ import annotations
 

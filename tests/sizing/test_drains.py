@@ -1,4 +1,4 @@
-"""The time limit of a drain, for all clusters, save budgets and rules."""
+"""The time limit of a drain (the copy from a local tier to the target), for all clusters, save budgets and rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a rank writes: as the layout says, or by the file rule of an engine's library."""
+"""The files that a rank writes, as the layout states or as the engine's library splits them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,7 @@ def test_clean_up_knows_also_what_stands_there_only_while_a_save_goes_on():
 
 
 def test_what_stands_in_a_name_beside_the_rank_is_taken_as_it_is():
-    """Only {rank} is replaced in a file name; all other braces stay.
-
-    File names may come from an untrusted report.
-    """
+    """Only {rank} is replaced in a file name, because file names may come from an untrusted report."""
     rule = FileRule(of_rank="{rank}{rank.__class__}{0:9999999}")
     assert files_of(TWO.rank(1), rule)[0].name == "1{rank.__class__}{0:9999999}"
 
@@ -54,7 +51,7 @@ def test_a_plan_keeps_which_files_an_engine_has(spec):
 
 
 def made(model, optimizer):
-    """Return a rank whose model and optimizer tensors have these sizes in bytes."""
+    """Return a rank layout whose model and optimizer tensors have these sizes in bytes."""
     both = [
         ShardFile(name=name, tensors=tuple(Tensor(name=f"{name}/{n}", dtype="float32", elements=size // 4)
                                            for n, size in enumerate(sizes)))
@@ -96,9 +93,9 @@ def test_a_scale_leaves_the_files_as_they_are(model, mode):
 
 
 def test_files_keep_their_names_for_whom_reads_the_model_alone():
-    """The files of the model have the same names with and without the optimizer.
+    """The model files have the same names with and without the optimizer.
 
-    Other replicas read the model of the first replica, but not its optimizer.
+    Other replicas read the model files of the first replica, but not its optimizer.
     """
     shard = layout("llama3-405b", mode="full", scale=1e-6).rank(1)
     some = replace(shard, files=shard.files[:-1])
@@ -113,10 +110,7 @@ def test_whoever_loads_reads_what_ranks_share_too():
 
 
 def test_memory_may_grow_with_the_largest_file_of_a_rank():
-    """The memory of an engine may include a multiple of its largest file, here 3 x 4 GB.
-
-    This is llama3-8b on eight ranks, with 14 GB per rank.
-    """
+    """The memory of an engine may include a multiple of its largest file, here 3 x 4 GB."""
     spec = next(spec for spec in BUILT_IN if spec.memory.file_share)
     shard = layout("llama3-8b", mode="full").rank(0)
     file = largest_file_bytes(shard, spec.files)

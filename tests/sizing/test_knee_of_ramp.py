@@ -1,4 +1,4 @@
-"""The knee of a ramp: the smallest depth whose rates are close to the best."""
+"""The knee of a ramp over request depths: the smallest depth whose rates are close to the best rates."""
 
 from __future__ import annotations
 

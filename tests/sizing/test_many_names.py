@@ -1,6 +1,6 @@
-"""The names that the suite metadata creates: each file is in one directory, and one rank creates it.
+"""The file names of the suite metadata: each file is in one directory, and one rank creates the file.
 
-A rank of another host looks it up.
+A rank on another host looks the file up.
 """
 
 from __future__ import annotations

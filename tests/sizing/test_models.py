@@ -223,9 +223,9 @@ def test_the_smallest_scale_leaves_one_tensor_of_a_file_and_of_each_state():
 
 @all_models
 def test_a_reduced_scale_makes_about_as_many_requests_a_byte(name: str):
-    """A reduced scale needs about as many requests per byte, if the average file is larger than a request.
+    """At a reduced scale, the number of requests per byte stays about the same.
 
-    If all tensors were cut in the same proportion, llama3-70b would need 40 times as many.
+    This is required only if the average file is larger than a request.
     """
     request_bytes = 16 << 20
     for scale, times in ((0.5, 1.02), (0.1, 1.3), (0.01, 2.2)):

@@ -1,4 +1,4 @@
-"""Layouts of models that a user describes: each parameter occurs once per copy, bytes add up, names are distinct."""
+"""Layouts of user-described models: each parameter occurs once in each copy, bytes add up, and names are unique."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRECISIONS = st.sampled_from(sorted(PRECISION_BYTES))
 
 @st.composite
 def own_models(draw: st.DrawFn) -> Model:
-    """Draw a model that a model file could describe, dense or with experts, and with any possible sharding."""
+    """Draw a model that a model file can describe: dense or with experts, with any possible sharding."""
     experts = draw(st.sampled_from([0, 0, 4, 12]))
     expert_parallel = draw(st.sampled_from([1, 2, 4])) if experts else 1
     tensor, stages = draw(st.integers(1, 4)), draw(st.integers(1, 3))
@@ -75,9 +75,9 @@ def own_models(draw: st.DrawFn) -> Model:
 
 
 def elements(of: Layout, *, states: bool) -> Counter[str]:
-    """Return {tensor: number of its elements} of a checkpoint, summed over all ranks.
+    """Return {tensor: number of its elements}, summed over all ranks of a checkpoint.
 
-    If ``states`` is true, these are tensors of the optimizer, otherwise of the model.
+    If ``states`` is true, the tensors are those of the optimizer. If it is false, they are those of the model.
     """
     found: Counter[str] = Counter()
     for rank in of.ranks():
@@ -89,7 +89,7 @@ def elements(of: Layout, *, states: bool) -> Counter[str]:
 
 
 def wanted(model: Model) -> dict[str, int]:
-    """Return {tensor: number of its elements} that a model has by its definition."""
+    """Return {tensor: number of its elements} by the definition of the model."""
     found = {}
     for number in range(model.layers + 3):
         for group, tensors in zip((f"layer_{number}", f"layer_{number}_experts"), model.tensors(number), strict=True):
@@ -141,10 +141,7 @@ def test_files_have_names_of_their_own_and_hold_something(model: Model) -> None:
 @given(model=own_models(), scale=st.just(1.0) | st.floats(1e-6, 1.0))
 @settings(max_examples=examples(300), deadline=None)
 def test_ranks_that_share_a_tensor_hold_parts_of_one_size(model: Model, scale: float) -> None:
-    """All ranks that share a tensor have the same number of its elements.
-
-    torch.distributed.checkpoint accepts only such parts.
-    """
+    """All ranks that share a tensor have the same number of its elements, as torch.distributed.checkpoint requires."""
     sizes: dict[str, set[tuple[str, int]]] = {}
     holders: dict[str, list[int]] = {}
     of = layout(model, mode="full", scale=scale)

@@ -1,4 +1,7 @@
-"""The pace of saves during other work follows from the save limit. A loader's rate decides the size of its reads."""
+"""Paced saves (written on a schedule) during other work: the pace follows from the save limit.
+
+The size of a data loader's reads follows from its rate.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table of patterns has one row for each record, with an existing scenario and separate checkpoint numbers."""
+"""The table of patterns has one row for each pattern in a measurement.
+
+Each row names an existing scenario, and its checkpoint numbers are unique.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planned ramp: the depths to try, with their bytes and memory."""
+"""The planned ramp of request depths: the depths to measure, with their bytes and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures, checkpoint intervals and their cost."""
+"""Failure rates of clusters, checkpoint intervals, and the training time that both cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another number of ranks loads a checkpoint: every saved byte once. If this is impossible, there is a reason."""
+"""Loads by another number of ranks: every saved byte is read once, or there is a reason why this is impossible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buffers of the engine stream: 32 MiB per rank, and more if more requests are in flight."""
+"""The buffers of the engine stream: 32 MiB per rank, or more if more requests are in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that tests share: end-to-end runs, faulty targets, simulated runs, generators of pages."""
+"""Code that several tests share: end-to-end runs, targets with injected faults, simulated runs, page generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SVG charts of the acceptance study: the share of arrays that pass, by their margin."""
+"""SVG charts of the acceptance study: the share of simulated arrays that pass, over their margin to the limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ path { fill: none; } .ground { fill: #ffffff; stroke: none; }
 
 
 def file_of(row: str) -> str:
-    """Return the file name of the chart of a row of the study, such as ``acceptance-save.svg``."""
+    """Return the file name of the chart of a requirement, such as ``acceptance-save.svg``."""
     return f"acceptance-{re.sub(r'[^A-Za-z]+', '-', row).strip('-').lower()}.svg"
 
 
@@ -40,7 +40,7 @@ def passed_share(point: Point) -> float:
 
 
 def curves_picture(document: Mapping[str, Any], row: str) -> str:
-    """Return the chart of a row as SVG text, with a panel for each kind of array."""
+    """Return the chart of a requirement as SVG text, with a panel for each kind of array."""
     curves = [each for each in document["curves"] if each["row"] == row]
     lines = -(-len(curves) // _COLUMNS)
     width, height = _COLUMNS * _PANEL_WIDTH, lines * _PANEL_HEIGHT + 30
@@ -75,7 +75,7 @@ def _panel(each: Mapping[str, Any]) -> list[str]:
 
 
 def _height_at(x: float, points: Sequence[tuple[float, float]]) -> float:
-    """Return the y of a line at ``x``, interpolated between the two neighbouring ``points``."""
+    """Return the y at ``x`` on the line through ``points``, by linear interpolation."""
     (left, low), (right, high) = next(pair for pair in itertools.pairwise(points) if pair[0][0] <= x <= pair[1][0])
     return low + (high - low) * (x - left) / (right - left)
 
@@ -87,7 +87,7 @@ def _margin(value: float) -> str:
 def _area(points: Sequence[tuple[float, float]], edge: float, class_: str) -> str:
     """Return an SVG shape that fills the area between a curve and the horizontal line at height ``edge``.
 
-    The filled area shows the share of wrong verdicts; ``class_`` is its style.
+    The area shows the share of wrong verdicts. ``class_`` is its CSS class.
     """
     corners = [(points[0][0], edge), *points, (points[-1][0], edge)]
     return tag("path", d="M" + "L".join(f"{number(x)} {number(y)}" for x, y in corners) + "z", class_=class_)

@@ -1,4 +1,4 @@
-"""The command-line option for a file of commands that change the storage."""
+"""Writes the file of commands that change the storage, which the option --ckpt-actions names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import CHECKOUT
 def actions(**commands: str) -> str:
     """Write a file of actions and return the option that names the file.
 
-    Each keyword is the key of an option, and its value is the command that the file sets for this option.
+    Each keyword is the key of an option, such as ``fault_command``. Its value is the user's command.
     """
     rows = {option.key: option for option in OPTIONS if option.parent == ACTIONS}
     tables: dict[str, list[str]] = {}

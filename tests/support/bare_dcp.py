@@ -1,7 +1,4 @@
-"""torch.distributed.checkpoint without pytest-ckpt, as a job uses it.
-
-`load_bare` and `save_bare` run the library in several processes. They return or accept the bytes of complete tensors.
-"""
+"""Saves and loads with torch.distributed.checkpoint in several processes, without pytest-ckpt, as a job does."""
 
 from __future__ import annotations
 
@@ -61,13 +58,13 @@ dist.destroy_process_group()
 
 
 def load_bare(directory: Path, scratch: Path, processes: int) -> dict[str, bytes]:
-    """Load a checkpoint with this number of processes, and return the bytes of its complete tensors by name."""
+    """Load a checkpoint with this number of processes; return {tensor name: bytes of the complete tensor}."""
     _run(_LOAD, directory, scratch, processes)
     return {path.name.replace("+", "/"): path.read_bytes() for path in scratch.iterdir() if "+" in path.name}
 
 
 def save_bare(directory: Path, scratch: Path, processes: int, tensors: Mapping[str, tuple[str, bytes]]) -> None:
-    """Save complete tensors with this number of processes; each tensor is sharded across all of them.
+    """Save complete tensors with this number of processes; each tensor is sharded across all processes.
 
     ``tensors`` maps names to (type, bytes). A tensor is saved with the shape (1, number of elements).
     """
@@ -78,7 +75,7 @@ def save_bare(directory: Path, scratch: Path, processes: int, tensors: Mapping[s
 
 
 def whole_tensors(measurement: Mapping[str, Any], seed: int, checkpoint: int) -> dict[str, bytes]:
-    """Return the expected bytes of the complete tensors of a checkpoint, by name.
+    """Return {tensor name: expected bytes of the complete tensor} of a checkpoint that pytest-ckpt saved.
 
     The bytes of a tensor are its shards, in the order of the ranks.
     """

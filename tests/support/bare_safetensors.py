@@ -1,4 +1,4 @@
-"""The library safetensors without pytest-ckpt, as a recipient of a checkpoint uses it."""
+"""Saves and loads with the library safetensors, without pytest-ckpt, as the recipient of a checkpoint does."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ with open(os.path.join(scratch, "found.json"), "w") as file:
 def load_bare(
     directory: Path, scratch: Path, *, metadata: Mapping[str, str] | None = _METADATA, dimensions: int = 1
 ) -> dict[str, tuple[str, bytes, str]]:
-    """Return (type, bytes, file name) of each tensor in the index of a checkpoint, by tensor name.
+    """Load a checkpoint by its index; return {tensor name: (type, bytes, file name)}.
 
-    Each tensor must have this number of ``dimensions``. The header of each file must contain this ``metadata``.
+    Checks that each tensor has this number of ``dimensions``, and that each file header contains ``metadata``.
     """
     _run(_LOAD, directory, scratch, json.dumps(metadata))
     found = {}
@@ -65,7 +65,7 @@ def load_bare(
 
 
 def save_bare(directory: Path, scratch: Path, files: Mapping[str, Mapping[str, tuple[str, bytes]]]) -> None:
-    """Save files of tensors. ``files`` maps file names to {tensor name: (type, bytes)}."""
+    """Save tensors to files. ``files`` maps file names to {tensor name: (type, bytes)}."""
     asked: dict[str, dict[str, tuple[str, str]]] = {}
     for place, tensors in files.items():
         asked[place] = {}

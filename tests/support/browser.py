@@ -1,4 +1,4 @@
-"""A real browser for tests and pictures: opens a page and reports its console lines, requests and layout."""
+"""Opens a page in headless Chromium, and reports its console messages, requests and layout."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ onload = () => {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visit:
-    """The results of a visit: console lines, the addresses that the page requested, and the browser's output."""
+    """The results of a visit: console messages, the addresses that the page requested, and the browser's output."""
 
     console: tuple[str, ...]
     requests: tuple[str, ...]
@@ -97,13 +97,13 @@ def print_pdf(page: Path, pdf: Path) -> Visit:
 
 
 def faults_of_layout(page: Path, *widths: int) -> list[str]:
-    """Return a sentence for each fault of a page's layout at each of these widths, in pixels.
+    """Return a sentence for each fault in a page's layout, at each of these window widths in pixels.
 
-    Faults are a page that is wider than its window, and labels of pictures that are too small, outside of the picture
-    or on top of each other. A table may be wider than the window, because it scrolls horizontally.
+    A page must not be wider than its window. Labels in pictures must be large enough, inside the picture, and must not
+    overlap. Tables may be wider than the window, because they scroll.
 
-    The page is shown in frames, because browser windows have a minimum width. A script outside of the frames measures
-    the page, because the page itself runs no scripts.
+    The page is shown in frames, because browser windows have a minimum width. The page runs no scripts, so a script
+    outside of the frames measures it.
     """
     text = html.escape(_POLICY.sub("", page.read_text(encoding="utf-8")))
     frames = "".join(f'<iframe width={w} height=4000 frameborder=0 srcdoc="{text}"></iframe>' for w in widths)
@@ -118,7 +118,7 @@ def faults_of_layout(page: Path, *widths: int) -> list[str]:
 
 
 def look(picture: Path) -> tuple[int, float]:
-    """Return the number of colours of a picture (1 for a blank page), and its mean brightness from 0 to 1."""
+    """Return the number of colours in a picture (1 for a blank page), and its mean brightness from 0 to 1."""
     with Image.open(picture) as image:
         small = image.convert("RGB")
         colours = len(small.getcolors(maxcolors=1 << 24))
@@ -126,7 +126,7 @@ def look(picture: Path) -> tuple[int, float]:
 
 
 def _asked_by_pages(net_log: Path) -> list[str]:
-    """Return every address that a page requested, without the browser's own requests."""
+    """Return the addresses that pages requested, without the browser's own requests."""
     log = json.loads(net_log.read_text())
     start = log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
     begun = (e["params"] for e in log["events"] if e["type"] == start and "url" in e.get("params", {}))

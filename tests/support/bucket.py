@@ -1,4 +1,4 @@
-"""Common code for tests of the object store: the names of a bucket, a save and a load."""
+"""Shared by tests of object stores: the names in a bucket, and functions that save and load an object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THOROUGH = pytest.mark.thorough
 
 
 class Phases:
-    """Replacement for the phases of a save or a load: it only counts the moved bytes."""
+    """Fake phases of a save or a load, which only count the moved bytes."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -45,7 +45,7 @@ def made(endpoint: str, run_id: str, prefix: str = "ckpt") -> tuple[ObjectTarget
 
 
 def save(store: ObjectStore, data: bytes, name: str = "a.pt", ref: CheckpointRef = REF, *, order: int = 1):
-    """Save one object in parts from three threads, and return the draft and the sink.
+    """Save one object in parts from three threads; return the draft and the open object (sink).
 
     If ``order`` is -1, the last part is sent first.
     """

@@ -1,4 +1,4 @@
-"""Validation of a document with the library ``jsonschema``, against the schema that ``pytest-ckpt schema`` prints."""
+"""Validates a document with the library ``jsonschema``, against a schema that ``pytest-ckpt schema`` prints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ckpt.facts.written import schema_of
 
 
 def faults(document: Any, name: str) -> list[str]:
-    """Return a sentence for every way in which a document violates the schema ``name``."""
+    """Return a sentence for each violation of the schema ``name`` by a document."""
     return [f"{error.json_path}: {error.message}" for error in _validator(name).iter_errors(document)]
 
 

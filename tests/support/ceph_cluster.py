@@ -1,4 +1,4 @@
-"""A Ceph cluster on one address of this host: a monitor, a manager and a storage daemon (OSD), of Debian's packages."""
+"""A Ceph cluster on one address of this host, from Debian's packages: a monitor, a manager and a storage daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A running cluster. Closing ``daemons`` ends its processes; ``store`` is its storage daemon (OSD)."""
+    """A running cluster. The exit stack ``daemons`` ends its processes; ``store`` is its storage daemon (OSD)."""
 
     home: Path
     config: Path
@@ -30,11 +30,9 @@ class Cluster:
     store: subprocess.Popen[bytes]
 
     def start(self, program: str, name: str) -> subprocess.Popen[bytes]:
-        """Start another daemon of the cluster and return its process."""
         return _started(self.daemons, self.home, self.config, program, name)
 
     def ceph(self, *words: str) -> str:
-        """Run a command of Ceph and return its output."""
         return _ceph(self.config, *words)
 
 
@@ -42,11 +40,11 @@ class Cluster:
 def cluster(
     home: Path, store: Path, *, address: str, port: int, keys: Mapping[str, tuple[str, ...]], settings: str
 ) -> Iterator[Cluster]:
-    """Start a cluster and yield it; the processes of the cluster end with the block.
+    """Start a cluster and yield it. When the block ends, the processes of the cluster are ended.
 
-    The monitor listens at ``port``. The storage daemon (OSD) keeps its data in ``store``. ``keys`` maps each additional
-    user of the cluster to the kinds of daemons that it may access. ``settings`` are additional lines of the
-    configuration.
+    The monitor listens at ``port``, and the storage daemon (OSD) keeps its data in ``store``. ``keys`` maps each
+    additional user of the cluster to the kinds of daemons that the user may access. ``settings`` contains additional
+    lines of the configuration.
     """
     config = _configured(home, store, address, port, {**_KEYS, **keys}, settings)
     with contextlib.ExitStack() as daemons:
@@ -75,7 +73,7 @@ def _ceph(config: Path, *words: str) -> str:
 def _configured(
     home: Path, store: Path, address: str, port: int, keys: Mapping[str, tuple[str, ...]], settings: str
 ) -> Path:
-    """Write the configuration, the keys and the monitor map of a cluster; return the configuration file.
+    """Write the configuration, keys and monitor map of a cluster; return the configuration file.
 
     All paths in the configuration are below ``home`` or ``store``.
     """

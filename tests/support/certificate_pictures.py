@@ -23,7 +23,7 @@ _WIDTH = 1180
 def _screen(page: str, height: int, *, dark: bool = False, at: str = "") -> Callable[[Path, Path], None]:
     """Return a function that writes a screenshot of a page.
 
-    If ``at`` is given, the picture begins at the section with this id.
+    If ``at`` is given, the screenshot begins at the page's section with this id.
     """
 
     def make(directory: Path, picture: Path) -> None:
@@ -41,7 +41,7 @@ def _screen(page: str, height: int, *, dark: bool = False, at: str = "") -> Call
 
 
 def _paper(document: str, sheets: int) -> Callable[[Path, Path], None]:
-    """Return a function that writes a picture of the first pages of a PDF side by side. ``sheets`` is their count."""
+    """Return a function that writes a picture of the first ``sheets`` pages of a PDF, side by side."""
 
     def make(directory: Path, picture: Path) -> None:
         write_pdf(report_pages.document(document), directory / "certificate.pdf")

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def write_certificate(file: Path) -> Path:
-    """Write a TLS certificate for localhost, and its private key, into ``file``; return ``file``."""
+    """Write a TLS certificate for localhost and its private key to ``file``; return ``file``."""
     key = ec.generate_private_key(ec.SECP256R1())
     name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]), datetime.datetime.now(datetime.UTC)
     made_one = (

@@ -1,4 +1,4 @@
-"""Table of faults that are injected into the process of a check, in place of a faulty target.
+"""Table of faults that are injected into the process of a check, instead of into a target.
 
 An entry contains the check that must detect the fault, the code that injects the fault, and the expected finding.
 """

@@ -1,4 +1,4 @@
-"""Readers of live metrics: an OpenTelemetry collector in this process, and a parser of OpenMetrics text."""
+"""Readers of live metrics: an OpenTelemetry collector in this process, and a parser for OpenMetrics text."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def values_of(text: str) -> Values:
-    """Return the values of metrics in OpenMetrics text, by metric name and labels."""
+    """Return {(metric name, labels): value} of metrics in OpenMetrics text."""
     families = text_string_to_metric_families(text)
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
 @dataclass
 class Collector:
-    """A running collector and the requests that it has received.
+    """A running OpenTelemetry collector and the requests that it has received.
 
-    It answers each request with the HTTP code ``status``.
+    It answers each request with the HTTP status code ``status``.
     """
 
     port: int
@@ -41,7 +41,7 @@ class Collector:
         return f"otlp://127.0.0.1:{self.port}"
 
     def values(self, request: ExportMetricsServiceRequest | None = None) -> Values:
-        """Return the values of a request, by metric name and labels. The default is the newest request."""
+        """Return {(metric name, labels): value} of a request, by default of the newest request."""
         found: Values = {}
         for resource in (request or self.requests[-1]).resource_metrics:
             for scope in resource.scope_metrics:
@@ -53,7 +53,7 @@ class Collector:
         return found
 
     def wait_for(self, count: int) -> None:
-        """Wait until this number of requests has arrived."""
+        """Wait until ``count`` requests have arrived."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.requests) >= count, timeout=patience(60)), (
                 "no metrics arrived"
@@ -62,7 +62,7 @@ class Collector:
 
 @contextlib.contextmanager
 def collector() -> Iterator[Collector]:
-    """Run a collector on a free port of this host during the block, and yield it."""
+    """Run a collector on a free port of this host and yield it; stop it when the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -1,8 +1,8 @@
-"""Simulates storage that returns wrong bytes: runs between the saves and the loads.
+"""Simulates storage that returns wrong bytes. A run calls this program between its saves and loads.
 
 ``corrupt.py TARGET KIND…`` damages the checkpoints of the only run on the target. Each KIND is the name of a function
-of this module. Then it drops the pages of these checkpoints from the page cache, as a ``--ckpt-drop-caches`` command
-must.
+in this module. The program then drops the checkpoints from the page cache, because a run uses it in place of the
+command that drops caches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MODEL, OPTIMIZER = "model_states.pt", "optim_states.pt"
 
 
 class Checkpoints:
-    """The checkpoints on a target that contains exactly one run."""
+    """The checkpoints on a target with exactly one run."""
 
     def __init__(self, target: Path) -> None:
         (self._directory,) = target.glob("pytest-ckpt-*/*/checkpoint-0001")
@@ -32,7 +32,7 @@ class Checkpoints:
 
 
 def tensor_start(file: Path, number: int) -> int:
-    """Return the offset in the file at which the bytes of the tensor with this number begin."""
+    """Return the offset at which tensor ``number`` begins in a file."""
     with zipfile.ZipFile(file) as archive, file.open("rb") as raw:
         member = next(m for m in archive.infolist() if m.filename.endswith(f"/data/{number}"))
         raw.seek(member.header_offset)
@@ -73,13 +73,12 @@ def stale(checkpoints: Checkpoints) -> None:
 
 
 def torn(checkpoints: Checkpoints) -> None:
-    """Replace the second half of a page of the optimizer's third tensor by zeros, as a torn write leaves it."""
+    """Replace the second half of a page of the optimizer's third tensor by zeros, like a torn write."""
     file = checkpoints.file(2, 1, OPTIMIZER)
     change(file, tensor_start(file, 2) + 7 * PAGE + 2048, bytes(2048))
 
 
 def misplaced(checkpoints: Checkpoints) -> None:
-    """Exchange the optimizer files of two ranks."""
     one, other = checkpoints.file(1, 0, OPTIMIZER), checkpoints.file(1, 1, OPTIMIZER)
     aside = one.with_name("aside")
     one.rename(aside)

@@ -1,6 +1,6 @@
-"""The names of the checks that need a small volume, and the code of a faulty job.
+"""The names of the checks that need a small volume, and code that simulates a faulty job.
 
-The job gives a checkpoint its final name before the checkpoint is complete.
+The faulty job saves a checkpoint under its final name, before the checkpoint is complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nested directories, so deep that the kernel refuses a path to the innermost one."""
+"""Creates nested directories that are so deep that the kernel refuses the path of the innermost directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COUNT, _NAME = 25, "d" * 200
 
 
 def make_too_deep(directory: Path) -> None:
-    """Create such nested directories below ``directory``. Directories that exist already are kept."""
+    """Create nested directories below ``directory``, unless they exist."""
     at = os.open(directory, os.O_RDONLY)
     for _ in range(_COUNT):
         with contextlib.suppress(FileExistsError):

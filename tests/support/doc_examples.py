@@ -1,4 +1,4 @@
-"""Runs the examples of a page as a reader would, and compares their output with the page."""
+"""Runs the examples of a documentation page as a reader would, and compares their output with the page."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ _NOT_INHERITED = ("CI", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_VERSION
 
 
 class Commands:
-    """Runs shell commands in a separate directory.
-
-    Their ``pytest`` and ``pytest-ckpt`` are the code of this checkout.
-    """
+    """Runs shell commands in a separate directory, with the ``pytest`` and ``pytest-ckpt`` of this checkout."""
 
     def __init__(self, home: Path, **environment: str) -> None:
         self.home = home / "a directory of examples"
@@ -55,17 +52,17 @@ class Commands:
 
     @property
     def programs(self) -> Path:
-        """The directory that is first in PATH, and to which `add` writes programs."""
+        """The directory to which `add` writes programs. It is the first directory in PATH."""
         return self._programs
 
     def add(self, name: str, script: str) -> None:
-        """Write a shell script with these lines into PATH, as the program ``name``."""
+        """Write a shell script with these lines to a directory in PATH, as the program ``name``."""
         program = self._programs / name
         program.write_text("#!/bin/bash\n" + script)
         program.chmod(0o755)
 
     def run(self, script: str, **environment: str) -> tuple[int, str]:
-        """Run shell commands; return the exit code, and standard output and standard error in one text."""
+        """Run shell commands; return (exit code, standard output and standard error as one text)."""
         done = subprocess.run(
             ["/bin/bash", "-e", "-o", "pipefail", "-c", script],
             cwd=self.home,
@@ -81,7 +78,7 @@ class Commands:
 
 
 def follow(found: list[Block], commands: Commands) -> Iterator[str]:
-    """Run the blocks of one page in order; yield a sentence for every difference from the page."""
+    """Run the blocks of one page in order; yield a sentence for each difference between output and page."""
     printed = ""
     for block in found:
         word, _, rest = block.comment.partition(" ")
@@ -99,12 +96,12 @@ def follow(found: list[Block], commands: Commands) -> Iterator[str]:
 
 
 def resembles(shown: str, printed: str, *, exactly: bool) -> bool:
-    """Whether a printed text matches the text that a page shows.
+    """Return true if a printed text matches the text that a page shows.
 
-    … within a line of the page matches any text; a line with only … matches any lines. With ``exactly``, everything
-    else must be equal. Otherwise these differences are permitted: the number before a unit (not the counts of verdicts,
-    checks and requirements), the number of spaces, a margin as a share or a multiple of the limit, the name of the
-    longest phase, and the line breaks in a sentence about an unmet requirement.
+    In the page, … matches any text within a line; a line with only … matches any number of lines. With ``exactly``, all
+    other text must be equal. Without ``exactly``, these differences are permitted: numbers with a unit, the number of
+    spaces, margins, the name of the longest phase, and line breaks in sentences about unmet requirements. Counts of
+    verdicts, checks and requirements are compared.
     """
     pattern = []
     for line in _lines(shown, exactly=exactly):

@@ -39,7 +39,7 @@ _SLUG_DROPS = re.compile(r"[^\w\- ]")
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A fenced block. ``comment`` is the comment on the line above the block, ``line`` the number of its first line."""
+    """A fenced block. ``comment`` is the comment above the block; ``line`` is the number of the block's first line."""
 
     page: Path
     line: int
@@ -49,12 +49,12 @@ class Block:
 
     @property
     def where(self) -> str:
-        """Return the file and the line of the block as ``FILE:LINE``."""
+        """Return the position of the block as ``FILE:LINE``."""
         return f"{self.page.relative_to(CHECKOUT)}:{self.line}"
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the blocks of a page; an unclosed fence is an error."""
+    """Return the fenced blocks of a page. Fails if a fence is not closed."""
     found, opened, body, comment = [], None, [], ""
     for number, line in enumerate(page.read_text().splitlines(), 1):
         fence = _FENCE.match(line)
@@ -85,7 +85,7 @@ def prose(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors that Git hosting sites derive from the headings of a page."""
+    """Return the anchors of a page's headings, as Git hosting sites create them."""
     made: set[str] = set()
     for _, line in prose(page):
         if heading := _HEADING.match(line):
@@ -99,7 +99,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def links(page: Path) -> list[tuple[int, str]]:
-    """Return (line, target) of every link and picture of a page; a link may be split over two lines."""
+    """Return (line, target) of each link and picture in a page. A link may extend over two lines."""
     lines = list(prose(page))
     text = "\n".join(re.sub(r"`[^`]*`", "", line) for _, line in lines)
     return [(lines[text.count("\n", 0, found.start())][0], found[1]) for found in _LINK.finditer(text)]

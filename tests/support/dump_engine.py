@@ -1,4 +1,4 @@
-"""An engine as another package would define it: it writes tensors one after the other, in its own file format."""
+"""An engine that another package could define. It writes tensors one after the other, in its own file format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three ranks on two hosts as forked processes of a test, and their results."""
+"""Runs three ranks on two simulated hosts as forked processes of a test, and collects their results."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ HOSTS = ("left", "left", "right")
 
 
 def of_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
-    """Fork a process for each of three ranks on two hosts, and return these processes.
+    """Fork three processes as ranks on two hosts, and return them.
 
-    Each process calls ``work`` with its group, and sends the result.
+    Each process calls ``work`` with its group of ranks, and sends the result.
     """
     children = []
     for rank, host in enumerate(HOSTS):
@@ -35,7 +35,7 @@ def of_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
 
 
 def until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
-    """Relay the messages of the processes until ``is_over`` returns true. In a run, the ranks do this."""
+    """Relay messages between the processes until ``is_over`` returns true, as ranks do in a run."""
     deadline = time.monotonic() + patience(10)
     while not is_over():
         assert time.monotonic() < deadline, [child.error for child in children]

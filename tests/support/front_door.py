@@ -1,4 +1,4 @@
-"""Runs pytest-ckpt like a user: in a separate process and directory, controlled only by its options."""
+"""Runs pytest-ckpt as a user does: in a separate process and directory, controlled only by options."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _RUN_SECONDS = 240.0
 
 
 def processes_of(run_id: str) -> list[int]:
-    """Return the ids of the processes that have the mark of a run in their environment, without zombies."""
+    """Return the ids of a run's processes, found by a mark in their environment. Zombies are omitted."""
     wanted = f"{_MARK}={run_id}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -67,7 +67,7 @@ def processes_of(run_id: str) -> list[int]:
 
 
 def in_every_rank(directory: Path, code: str, **environment: str) -> dict[str, str]:
-    """Return an environment for a run, in which every rank executes ``code`` first."""
+    """Return environment variables of a run in which every rank first executes ``code``."""
     place = directory / "first"
     place.mkdir()
     (place / "sitecustomize.py").write_text(code)
@@ -76,7 +76,7 @@ def in_every_rank(directory: Path, code: str, **environment: str) -> dict[str, s
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The results of a run that has ended."""
+    """The results of a completed run: exit code, output, directories."""
 
     code: int
     text: str
@@ -105,14 +105,14 @@ class Run:
         return sorted(p.name for p in (self.report / "launches").iterdir() if p.name != "probe")
 
     def verdict(self, requirement: str, subject: str = SUBJECT) -> dict[str, Any]:
-        """Return the only verdict of a requirement on a subject."""
+        """Return the verdict of a requirement on a subject (layout, engine and strategy)."""
         (found,) = (
             v for v in self.document["requirements"] if v["id"] == requirement and _is_of(v["subject"], subject)
         )
         return found
 
     def outcomes(self, subject: str = SUBJECT) -> dict[str, str]:
-        """Return the outcome of every required requirement of a subject."""
+        """Return {requirement: outcome} of the requirements in ``REQUIRED``, for a subject."""
         return {name: self.verdict(name, subject)["outcome"] for name in REQUIRED}
 
     def measurement(self, subject: str = SUBJECT) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Run:
         return [o for o in self.measurement(subject)["operations"] if o["kind"] == kind]
 
     def assert_that_every_load_was_compared_and_none_cached(self, subject: str, times: int = 2) -> None:
-        """Check that all bytes were loaded and compared ``times`` times, and that none was cached.
+        """Check that all bytes were loaded and compared ``times`` times, and that no byte was in the page cache.
 
         Files that every rank reads, such as an index, count once per rank.
         """
@@ -136,12 +136,12 @@ class Run:
 
 
 def _is_of(text: str, subject: str) -> bool:
-    """Whether ``text`` is the subject ``subject``, or a subject of the layout ``subject`` with any engine."""
+    """Return true if ``text`` is the subject ``subject``, or has the layout ``subject``."""
     return subject in (text, text.split("/", maxsplit=1)[0])
 
 
 class Started:
-    """A run in progress."""
+    """A run in progress, as a separate process."""
 
     def __init__(self, process: subprocess.Popen[bytes], home: Path, target: Path, report: Path, output: Path) -> None:
         self.process = process
@@ -166,13 +166,13 @@ class Started:
 
     @property
     def run_directory(self) -> Path:
-        """The run's own directory on the target."""
+        """The directory of the run on the target."""
         return Path(self.session["area"]["location"])
 
     def until(self, condition: Callable[[], Found], what: str) -> Found:
-        """Wait until a condition about the run is true, and return its value.
+        """Wait until ``condition`` returns a true value, and return the value. ``what`` describes the condition.
 
-        If the run ends first, fail with the output of the run. ``what`` describes the condition.
+        If the run ends first, fail with the output of the run.
         """
 
         def ended_or() -> Found | bool:
@@ -184,13 +184,12 @@ class Started:
         return found
 
     def pid_of_rank(self, rank: int, launch: int = 1) -> int:
-        """Return the process id of a rank in a launch, from the rank's first message."""
+        """Wait for a rank's first message in a launch, and return the rank's process id."""
         log = self.report / "launches" / str(launch) / f"rank-{rank}.log"
         self.until(lambda: log.exists() and "hello" in log.read_text(), f"rank {rank} introduces itself")
         return next(e["pid"] for e in map(json.loads, log.read_text().splitlines()) if e["event"] == "hello")
 
     def finish(self) -> Run:
-        """Wait for the end of the run and return its results."""
         limit = patience(_RUN_SECONDS)
         try:
             code = self.process.wait(limit)
@@ -203,7 +202,7 @@ class Started:
 
 
 class FrontDoor:
-    """Starts runs in one directory, and ends their processes."""
+    """Starts runs of pytest-ckpt in one directory, and kills processes that remain."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -224,9 +223,9 @@ class FrontDoor:
     ) -> Started:
         """Start a run and return immediately.
 
-        Unless the options set --cluster, the cluster has 64 accelerators. ``terminal`` is the descriptor of a terminal
-        to which the run writes, in place of a file. ``around`` are the words in front of the run's command line. With
-        ``sees_host``, the load and the speed of this machine may change verdicts.
+        The cluster has 64 accelerators, unless ``cluster`` or an option states its size. If ``terminal`` is given, the
+        run writes to this terminal (a file descriptor) in place of a file. ``around`` is a command that starts the
+        run's command line. If ``sees_host`` is true, the load and speed of this machine may change verdicts.
         """
         target = target or self.target
         words = [f"--ckpt-target={target}", STREAM, *_PLUGIN]
@@ -259,13 +258,12 @@ class FrontDoor:
         return started
 
     def run(self, *options: str, **how: Any) -> Run:
-        """Start a run, wait for its end, and return its results."""
         return self.start(*options, **how).finish()
 
     def pytest(self, *arguments: object) -> pytest.RunResult:
-        """Run pytest with only these arguments, and wait.
+        """Run pytest with only these arguments and wait for its end.
 
-        For tests in which the plugin refuses or ignores them, or lists suites.
+        This is for tests in which the plugin refuses or ignores arguments, or lists suites.
         """
         began = time.monotonic()
         done = subprocess.run(
@@ -282,7 +280,7 @@ class FrontDoor:
         return pytest.RunResult(done.returncode, output, wrong, time.monotonic() - began)
 
     def close(self) -> None:
-        """Kill the remaining processes of all runs. Remove the temporary directories of killed controllers."""
+        """Kill the remaining processes of all runs, and remove the scratch directories of killed controllers."""
         for started in self._started:
             if started.process.poll() is None:
                 started.process.kill()
@@ -298,7 +296,7 @@ class FrontDoor:
 
 @contextlib.contextmanager
 def opened_door(home: Path) -> Iterator[FrontDoor]:
-    """Yield a front door in an empty directory, and close it after the test."""
+    """Yield a FrontDoor in an empty directory; close it when the block ends."""
     door = FrontDoor(home)
     door.target.mkdir(exist_ok=True)
     try:
@@ -308,12 +306,13 @@ def opened_door(home: Path) -> Iterator[FrontDoor]:
 
 
 class Sabotage:
-    """Makes one rank misbehave in the save of one checkpoint.
+    """Injects a fault into one rank, in the save of one checkpoint.
 
-    ``sabotage/sitecustomize.py`` lists the values of ``way``. With ``hold`` the rank blocks in the write of its first
-    file, with ``pause`` before its first call, until it is released or killed. ``subject`` is the layout of the
-    affected subject, with any engine. If ``where`` is given, it is a pattern for the affected operations, and
-    ``subject`` and ``checkpoint`` are ignored.
+    ``way`` is the fault; ``sabotage/sitecustomize.py`` lists its values. With ``hold``, the rank blocks in the write of
+    its first file. With ``pause``, it blocks before its first call. It continues after ``release``.
+
+    ``subject`` is the layout of the affected checkpoint, with any engine. If ``where`` is given, it is a pattern for
+    the affected operations, in place of ``subject`` and ``checkpoint``.
     """
 
     def __init__(
@@ -337,7 +336,7 @@ class Sabotage:
         return int(self._held.read_text())
 
     def release(self) -> None:
-        """Let the rank continue."""
+        """Let the blocked rank continue."""
 
         def opened() -> bool:
             try:
@@ -352,7 +351,7 @@ class Sabotage:
 
 
 def read_events(report: Path) -> list[dict[str, Any]]:
-    """Return the events of a run directory, without an incomplete last line."""
+    """Return the events of a run directory. An incomplete last line is omitted."""
     file = report / "events.jsonl"
     if not file.exists():
         return []
@@ -360,23 +359,23 @@ def read_events(report: Path) -> list[dict[str, Any]]:
 
 
 def started_operation(event: dict[str, Any]) -> str:
-    """Return a description of the operation that an event starts; an empty text for other events."""
+    """Return the description of the operation that an event starts, or an empty text for other events."""
     found = event_from_plain(event)
     return str(found.operation) if isinstance(found, OperationStarted) else ""
 
 
 def counted_steps(text: str) -> list[tuple[int, int]]:
-    """Return (finished steps, all steps) of every progress line."""
+    """Return (finished steps, all steps) for each progress line."""
     return [(int(done), int(total)) for done, total in re.findall(r"^\[(\d+)/(\d+)\] ", text, re.MULTILINE)]
 
 
 def progress_lines(text: str) -> list[str]:
-    """Return the progress lines, which report finished operations."""
+    """Return the progress lines of a run's output."""
     return re.findall(r"^\[\d+/\d+\] .*$", text, re.MULTILINE)
 
 
 def _mind_interrupts() -> None:
-    """Restore the default handling of Ctrl-C. A shell disables it for background commands and their children."""
+    """Restore the default handling of Ctrl-C, which shells disable for background commands."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,7 +1,7 @@
-"""A plugin for end-to-end runs that shortens timeouts of the product.
+"""A pytest plugin for end-to-end runs that shortens timeouts of pytest-ckpt.
 
-An unreachable endpoint counts as unreachable after the five attempts of a request. The controller waits half a second
-for a target that does not answer.
+An endpoint counts as unreachable after the five attempts of one request. If a target does not answer, the controller
+waits for half a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Golden cases of the requirements on saves and loads: the measurement to judge, by the name of the case."""
+"""Cases for the golden texts of requirements on saves and loads: {name of the case: measurement to judge}."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CACHE = CacheFacts(
 
 
 def timed(kind, limit):
-    """Return the cases of SAVE or LOAD, which share their rule. ``kind`` is ``save`` or ``load``."""
+    """Return the cases of SAVE (``kind`` is ``save``) or of LOAD (``kind`` is ``load``)."""
     done = {"saves": (1.0,) * 3, "loads": (1.0,) * 3}
     return {
         "met": measurement(),

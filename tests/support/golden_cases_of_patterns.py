@@ -1,4 +1,4 @@
-"""Golden cases of the requirements on patterns: the measurement to judge, by the name of the case."""
+"""Cases for the golden texts of requirements on patterns: {name of the case: measurement to judge}."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ UNLINKED = Failure(
 
 
 def of_pattern(*names):
-    """Return the cases of a requirement on loads by other ranks.
+    """Return the cases of a requirement on loads in which ranks read other ranks' files.
 
-    ``names`` are its patterns. In the cases that are not met, the first of them fails.
+    ``names`` are the patterns of the requirement. In the cases that are not met, the first pattern fails.
     """
     name = names[0]
     return {

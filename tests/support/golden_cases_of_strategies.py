@@ -1,4 +1,4 @@
-"""Golden cases of the requirements on save strategies: the measurement to judge, by the name of the case."""
+"""Cases for the golden texts of requirements on save strategies: {name of the case: measurement to judge}."""
 
 from __future__ import annotations
 

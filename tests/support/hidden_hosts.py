@@ -1,7 +1,7 @@
-"""Simulates hosts whose processes a controller cannot see: ranks start outside of its process namespace and stay there.
+"""Simulates other hosts: ranks run in process namespaces that the controller cannot see.
 
-``PROGRAM``, the launcher of a run, does not start ranks. It requests them from `Hosts`, which starts them in the test's
-process. If the launcher is killed, the ranks continue, as on a host whose daemon did not notice.
+The launcher of a run is ``PROGRAM``. It requests ranks from `Hosts`, which starts them as children of the test. If the
+launcher is killed, the ranks continue, as on a host whose daemon did not notice the loss of the launcher.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ HIDDEN = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
 def launcher_of_namespaces(home: Path) -> str:
-    """Return a value of --ckpt-launcher. It starts the ranks on this host, under several host names.
+    """Write a launcher to ``home`` that starts ranks on this host under several host names.
 
-    The programs of the launcher are written into ``home``.
+    Return the launcher's command line as a value of --ckpt-launcher.
     """
     program, as_host = home / "start.py", home / "as_host.py"
     as_host.write_text(AS_HOST)
@@ -78,7 +78,7 @@ def launcher_of_namespaces(home: Path) -> str:
 class Hosts:
     """Starts the processes that launchers request.
 
-    If ``sweeps`` is true, it also starts the sweep that ends the processes of a run.
+    If ``sweeps`` is true, it also starts requested host sweeps, which end the processes of a run.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,6 @@ class Hosts:
         return PROGRAM.format(name=self.name)
 
     def close(self) -> None:
-        """End all started processes."""
         self._socket.close()
         for process in self._started:
             process.kill()
@@ -144,7 +143,7 @@ class Hosts:
 
 
 def _pump(source, descriptor: int) -> None:  # type: ignore[no-untyped-def]
-    """Copy the output of a process to a descriptor. If the descriptor has no reader, continue to read the output."""
+    """Copy the output of a process to a descriptor. If the descriptor has no reader, read and discard the output."""
     while data := os.read(source.fileno(), 1 << 16):
         with contextlib.suppress(OSError):
             os.write(descriptor, data)
@@ -153,7 +152,7 @@ def _pump(source, descriptor: int) -> None:  # type: ignore[no-untyped-def]
 
 @contextlib.contextmanager
 def hidden_hosts() -> Iterator[Hosts]:
-    """Yield hosts and close them at the end."""
+    """Yield a running `Hosts` and close it when the block ends."""
     hosts = Hosts()
     try:
         yield hosts

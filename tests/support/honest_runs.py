@@ -1,4 +1,4 @@
-"""Repeats all checks on healthy targets: ``python -m tests.support.honest_runs --times 20``.
+"""Repeats all checks on targets without faults: ``python -m tests.support.honest_runs --times 20``.
 
 A check that fails here is a false alarm. Needs root. Prints one line per file system; the exit code is 1 if a check
 failed.
@@ -28,7 +28,7 @@ _MEBIBYTES = 1536
 
 @contextmanager
 def _made(kind: str, home: Path) -> Iterator[tuple[dict[str, list[str]], list[str]]]:
-    """Create a target of a kind; yield the arguments of a check's command line, and the checks that apply to it."""
+    """Create a target of a kind; yield the command-line arguments of checks, and the names of applicable checks."""
     number = iter(range(100))
 
     def make(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""The source of a vendor's plugin whose requirements misbehave."""
+"""The source code of a vendor's plugin whose requirements misbehave."""
 
 from __future__ import annotations
 

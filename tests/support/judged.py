@@ -1,4 +1,4 @@
-"""Parsers of the output of ``judge`` on published results, for tests."""
+"""Functions that read the document of ``pytest-ckpt judge`` on published results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A plugin for end-to-end runs that stores compiled templates for the next run. It saves a tenth of a small run's time.
+"""A pytest plugin for end-to-end runs that caches compiled templates, which saves a tenth of a small run's time.
 
-A separate process compiles the templates when it writes the certificate. The plugin adds the directory of compiled
-templates to the code that starts this process.
+A separate process compiles the templates when it writes the certificate. The plugin adds the cache directory to the
+code that starts this process.
 """
 
 from __future__ import annotations

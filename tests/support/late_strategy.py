@@ -1,4 +1,4 @@
-"""A strategy for tests that returns before its save is committed: a thread per rank continues the save."""
+"""A save strategy for tests that returns before its save is committed. A thread of each rank completes the save."""
 
 from __future__ import annotations
 

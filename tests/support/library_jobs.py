@@ -1,8 +1,8 @@
-"""Small jobs that save with installed libraries; the built-in patterns are recorded from them.
+"""Small jobs that save with installed libraries. The built-in patterns are recordings of these jobs.
 
     python -m tests.support.library_jobs [NAME ...]
 
-records them again into ``templates/job_patterns``.
+records the patterns again into ``templates/job_patterns``.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ JOBS = {
 
 
 def script_of(name: str) -> str:
-    """Return the source of the program of a job. Its argument is the directory for saves."""
+    """Return the source code of a job. Its command-line argument is the directory for saves."""
     if name in _OF_ONE_PROCESS:
         return _OF_ONE_PROCESS[name]
     _, _, imports, joins, saves = JOBS[name]
@@ -199,13 +199,13 @@ def script_of(name: str) -> str:
 
 
 def installed_version(package: str) -> str:
-    """Return the version of the package that provides a library. The package may have another name."""
+    """Return the version of the package that contains the importable name ``package``."""
     names = importlib.metadata.packages_distributions().get(package, [package])
     return importlib.metadata.version(names[0])
 
 
 def record_job(name: str, directory: Path) -> Path:
-    """Record a job with the command ``record``, as a user does; return the file with its pattern."""
+    """Record a job with ``pytest-ckpt record``; return the file with its pattern."""
     package, what, *_ = JOBS[name]
     job, under, out = directory / "job.py", directory / "saved", directory / f"{name}.json"
     job.write_text(script_of(name))
@@ -221,7 +221,7 @@ def record_job(name: str, directory: Path) -> Path:
 
 
 def main() -> None:
-    """Record all jobs, or those that the command line names."""
+    """Record the jobs that the command line names, or all jobs."""
     for name in sys.argv[1:] or SHIPPED:
         with tempfile.TemporaryDirectory() as directory:
             made = record_job(name, Path(directory))

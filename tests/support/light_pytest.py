@@ -1,6 +1,6 @@
-"""pytest as the examples of the pages start it: as ``python -m pytest``, without the plugins that only tests install.
+"""``python -m pytest`` for the examples of documentation pages, without plugins that only tests install.
 
-Otherwise every start would import these plugins, and the run would print the options that disable them.
+Without this module, every start would import these plugins, and the output would show the options that disable them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _OF_TESTS = ("hypothesispytest", "anyio")
 
 
 class _Blocks:
-    """A pytest plugin that blocks the plugins of tests. It is registered before the plugins of the environment."""
+    """A pytest plugin that blocks plugins of tests. It must be registered before the plugins of the environment."""
 
     def pytest_plugin_registered(self, manager: pytest.PytestPluginManager) -> None:
         for name in _OF_TESTS:

@@ -1,4 +1,4 @@
-"""The requirements of every run, and the relative distance of the tests' values from a limit."""
+"""The requirements that apply to every run, and ``CLOSE``, the relative distance of test values from a limit."""
 
 from __future__ import annotations
 

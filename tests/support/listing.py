@@ -1,4 +1,4 @@
-"""A plugin that writes the markers of the collected tests as JSON to the file named by ``CKPT_TESTS_HOLD``."""
+"""A pytest plugin that writes the markers of collected tests as JSON to the file in ``CKPT_TESTS_HOLD``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ VARIABLE = "CKPT_TESTS_HOLD"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write the names that the markers of the collected tests list."""
+    """Write the names in the ``covers`` markers of the collected tests."""
     Path(os.environ[VARIABLE]).write_text(json.dumps(held_by(session.items)))
 
 
 def held_by(items: Iterable[pytest.Item]) -> dict[str, dict[str, list[str]]]:
-    """Return the names that the marker ``covers`` of each test lists, as {test: {kind of entry: names}}."""
+    """Return {test: {kind of entry: names}} from the marker ``covers`` of each test."""
     return {item.nodeid: _held(item) for item in items}
 
 

@@ -1,4 +1,4 @@
-"""The machine on which tests run: privileges, mounts, and timeouts that grow with load."""
+"""The machine on which tests run: privileges, mounts, and timeouts that increase with the machine's load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if seen := os.environ.pop("CI", None):
 
 
 def need(condition: object, reason: str) -> None:
-    """Skip the test if its condition is not met. On CI, fail, because all conditions are met there."""
+    """Skip the test if ``condition`` is false. On CI, fail, because CI must meet all conditions."""
     if condition:
         return
     if os.environ.get(_ON_CI) == "true":
@@ -36,15 +36,15 @@ def need(condition: object, reason: str) -> None:
 
 
 def need_fuse() -> None:
-    """Skip the test if FUSE is not available. On CI, fail, because it is available there."""
+    """Skip the test if FUSE is not available. On CI, fail."""
     need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
 
 
 def patience(seconds: float) -> float:
-    """Return a timeout for a test: ``seconds``, multiplied by the load per core if this exceeds 1.
+    """Return a timeout for a test: ``seconds``, multiplied by the load per core if the load exceeds 1.
 
-    ``seconds`` must be sufficient on a machine with a core for each process. The result is not for limits of the
-    product.
+    The factor has a maximum. ``seconds`` must be sufficient if each process has a core. Do not use the result for
+    limits of pytest-ckpt.
     """
     average, _, _, now, _ = Path("/proc/loadavg").read_text().split()
     # The averages over a minute and now, because an average does not show work that has just begun.
@@ -53,9 +53,9 @@ def patience(seconds: float) -> float:
 
 
 def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATIENCE_SECONDS) -> Found:
-    """Call ``condition`` until its result is true, and return the result.
+    """Call ``condition`` until it returns a true value, and return the value. ``what`` describes the condition.
 
-    Fail after ``seconds``, or later if the machine is busy. ``what`` describes the condition.
+    Fail after ``seconds``, or later if the machine is busy.
     """
     began = time.monotonic()
     while True:
@@ -68,22 +68,24 @@ def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATI
 
 
 def file_system_of(path: Path) -> str:
-    """Return the type of the file system that contains a path."""
     output = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=True)
     return output.stdout.strip()
 
 
 class Mounts:
-    """Creates small file systems for a test. ``make_home`` creates the directory of each, on a disk."""
+    """Creates small file systems for a test.
+
+    ``make_home`` is a function that creates a directory for each file system, on a disk.
+    """
 
     def __init__(self, make_home: Callable[[str], Path]) -> None:
         self._make_home = make_home
         self._points: list[Path] = []
 
     def __call__(self, kind: str, mebibytes: int, below: Path | None = None, options: str = "") -> Path:
-        """Mount a new file system and return its mount point.
+        """Create and mount a file system; return its mount point.
 
-        A ``tmpfs`` is in memory. Any other kind is on a loop device, whose file is in ``below``, or by default in a
+        A ``tmpfs`` is in memory. Any other kind is on a loop device, whose image is in ``below``, or by default in a
         directory of ``make_home``.
         """
         home = self._make_home(kind)
@@ -113,7 +115,7 @@ class Mounts:
         return point
 
     def bind(self, directory: Path) -> Path:
-        """Bind-mount a directory at a new place, and return this place."""
+        """Bind-mount a directory at a new path; return the path."""
         point = self._make_home("bind") / "mounted"
         point.mkdir()
         done = subprocess.run(
@@ -124,7 +126,6 @@ class Mounts:
         return point
 
     def unmount_all(self) -> None:
-        """Unmount all file systems that this object has mounted."""
         for point in reversed(self._points):
             # A killed process closes its files slightly after it has left the process table.
             eventually(functools.partial(_unmounted, point), "it is unmounted")
@@ -132,7 +133,7 @@ class Mounts:
 
 @contextmanager
 def frozen(point: Path) -> Iterator[None]:
-    """Freeze a file system: during the block, every call that would change it waits in the kernel."""
+    """Freeze a file system until the block ends: calls that would change it wait in the kernel."""
     done = subprocess.run(["fsfreeze", "-f", str(point)], capture_output=True, text=True, check=False)
     need(done.returncode == 0, f"a file system cannot be frozen here: {done.stderr}")
     try:
@@ -153,10 +154,9 @@ def _succeeds(*command: str) -> bool:
 
 
 def leave_mounts_of_others() -> None:
-    """Unmount the inherited file systems on loop devices. This process must have a private mount namespace.
+    """Unmount inherited file systems on loop devices. Call it in a process with a private mount namespace.
 
-    As long as this process has copies of other tests' mounts, those tests cannot unmount their file systems or cut the
-    power.
+    Copies of other tests' mounts in this namespace would prevent these tests from unmounting.
     """
     for line in Path("/proc/self/mounts").read_text().splitlines():
         source, point, *_ = line.split(" ")

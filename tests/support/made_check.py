@@ -1,4 +1,4 @@
-"""One check, run like a user does: by the command, in a separate process."""
+"""Run one conformance check as a user does: by its command line, in a separate process."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def made(
 ) -> Observation:
     """Run a check by its command line, in a separate process, and return its observation.
 
-    ``sabotage`` is code that the process executes first. With ``tidy``, the check must have removed its files; set it
-    to False if a fault hides names in listings. A check that takes longer than ``seconds`` is killed, and the test
-    fails.
+    ``sabotage`` is Python code that the process executes first. If ``tidy`` is True, the test fails if the check leaves
+    files in ``directory``. Set ``tidy`` to False if a fault hides names in listings. After ``seconds`` the check is
+    killed, and the test fails.
     """
     command = [
         sys.executable,
@@ -47,5 +47,4 @@ def made(
 
 
 def kinds(seen: Observation) -> set[str]:
-    """Return the kinds of the anomalies in an observation."""
     return {anomaly.kind for anomaly in seen.anomalies}

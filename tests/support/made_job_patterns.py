@@ -1,4 +1,4 @@
-"""Patterns for tests, as the text of their files."""
+"""Recorded job patterns for tests, as the JSON text of pattern files."""
 
 from __future__ import annotations
 

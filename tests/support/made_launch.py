@@ -1,4 +1,4 @@
-"""The context of launches for tests: on a real directory, with a launcher that starts nothing."""
+"""Launch contexts for tests: the target is a real directory; the launcher command does not exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_ckpt.targets.posix.target import PosixTarget
 def made_context(home: Path, options: Mapping[str, str]) -> LaunchContext:
     """Return the launch context of a run with these options.
 
-    Its target and its run directory are created in ``home``.
+    Creates the directories ``target`` and ``run`` in ``home``.
     """
     (home / "target").mkdir()
     (home / "run").mkdir()

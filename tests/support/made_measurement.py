@@ -1,4 +1,4 @@
-"""Measurements for tests of requirements, without faults unless a test changes them."""
+"""Measurements for tests of requirements. By default a measurement has no faults."""
 
 from __future__ import annotations
 
@@ -84,10 +84,7 @@ def on_busy_host(of, span="operations"):
 
 
 def compared(expected, checked=None, *, fault_count=0, faults=()):
-    """Return the integrity record of a comparison with ``expected`` bytes.
-
-    ``checked`` bytes of them were compared, by default all.
-    """
+    """Return the integrity record of a load of ``expected`` bytes, of which ``checked`` were compared (None: all)."""
     return Integrity(
         bytes_expected=expected,
         bytes_checked=expected if checked is None else checked,
@@ -98,7 +95,7 @@ def compared(expected, checked=None, *, fault_count=0, faults=()):
 
 @dataclasses.dataclass(frozen=True)
 class ByLimits:
-    """A measurement, and the stated limits by which it is judged."""
+    """A measurement, and the limits that the vendor states for the storage."""
 
     of: Measurement
     stated: StatedLimits

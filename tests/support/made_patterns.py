@@ -1,4 +1,4 @@
-"""Measurements for tests of requirements on patterns."""
+"""Measurements for tests of requirements on I/O patterns such as restart storms, scaling and failovers."""
 
 from __future__ import annotations
 
@@ -80,18 +80,19 @@ def with_reads(size=FULL, **changes):
 
 
 def paced(share, seconds=None):
-    """Return the pace of the saves of a checkpoint that has this ``share`` of the full size.
+    """Return the pace of saves of a checkpoint whose size is this ``share`` of the full size.
 
-    ``seconds`` is the time of one save. The default is this share of the time at full size in the tests.
+    ``seconds`` is the time of one save. The default is the usual time of a full-size save, times ``share``.
     """
     usual = PACE.seconds * share
     return SavePace(seconds=usual if seconds is None else seconds, bytes=round(FULL * share), full_bytes=FULL)
 
 
 def endured(saves, asked=100.0):
-    """Return a measurement of endurance over 100 s, in which saves took these times and began at equal intervals.
+    """Return a measurement of an endurance test that ran for 100 s.
 
-    ``asked`` is the requested duration in seconds.
+    The saves took the times in ``saves`` and started at equal intervals. ``asked`` is the requested duration in
+    seconds.
     """
     whole = 100.0
     began = tuple(whole * n / len(saves) for n in range(len(saves)))
@@ -125,15 +126,15 @@ def pattern(*seconds, resident=0.0, ranks=None, size=FULL, restart=None, **integ
 
 
 def resized(**changes):
-    """Return a measurement in which half as many and twice as many ranks loaded the checkpoint by the library."""
+    """Return a measurement in which the library loaded a checkpoint of 4 ranks with 2 ranks and with 8 ranks."""
     known = {"saved_by": 4, "halved": pattern(), "doubled": pattern()}
     return measurement(patterns=Patterns(resized=Resized(**known | changes)))
 
 
 def of_copies(read, *, needed=4, copy_bytes=FULL // 4):
-    """Return the reads of a restart with 16,000 accelerators that needs ``needed`` copies of the model.
+    """Return the reads of a restart with 16,000 accelerators, which together need ``needed`` copies of the model.
 
-    ``read`` copies were read concurrently.
+    ``read`` is the number of copies that were read concurrently.
     """
     return RestartReads(
         copies=read, accelerators_per_copy=16_000 // needed, first_copy_bytes=FULL, copy_bytes=copy_bytes
@@ -153,7 +154,7 @@ SATURATED = {1: 1e9, 2: 2e9, 4: 3e9, 8: 3.1e9}
 
 
 def operations_at(size, rate, *, resident=None, mapped=None):
-    """Return three operations on ``size`` bytes; their median rate is ``rate``, in bytes a second."""
+    """Return three operations on ``size`` bytes. Their median rate is ``rate``, in bytes a second."""
     return tuple(
         ScaledOperation(seconds=size / rate * factor, resident_bytes=resident, mapped_bytes=mapped)
         for factor in (1.1, 1.0, 0.9)
@@ -161,7 +162,7 @@ def operations_at(size, rate, *, resident=None, mapped=None):
 
 
 def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None, faults=(), **changes):
-    """Return a measurement of scaling. ``saves`` and ``loads`` map counts of clients to rates in bytes a second."""
+    """Return a measurement of scaling. ``saves`` and ``loads`` map a number of clients to a rate in bytes a second."""
     counts = tuple(
         ClientCount(
             clients=clients,
@@ -181,14 +182,14 @@ def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None
 
 
 def up_to(measured, save_ceiling, load_ceiling):
-    """Return a measurement, and the maximum rates that the vendor declares, in bytes a second, to judge it by."""
+    """Return the measurement with the maximum rates that the vendor declares, in bytes a second."""
     return ByLimits(measured, StatedLimits(save_bytes_per_second=save_ceiling, load_bytes_per_second=load_ceiling))
 
 
 def grown(rates):
-    """Return a function that adds the pattern scaling to a measurement.
+    """Return a function that adds the results of the scaling pattern to a measurement.
 
-    ``rates`` maps increasing counts of ranks to the rate of their saves and loads, in bytes a second.
+    ``rates`` maps a number of ranks to the rate of saves and loads, in bytes a second. The numbers must increase.
     """
 
     def change(m):
@@ -237,9 +238,9 @@ WARM = loaded("reads", 0.1, is_warm=True, resident=WEIGHTS * REPLICAS)
 
 
 def served(*loads, **changes):
-    """Return a measurement with these loads of weights.
+    """Return a measurement of the serving pattern with these loads of a model's weights.
 
-    The default is four loads: from the storage and from the cache, each by reads and by mmap.
+    The default is four loads: by reads and by mmap, each from the storage and from the page cache.
     """
     found = Serving(
         bytes=WEIGHTS,
@@ -253,7 +254,7 @@ def served(*loads, **changes):
 
 
 def consolidated(seconds=30.0, *, checked=WEIGHTS, fault_count=0, faults=(), **changes):
-    """Return a measurement in which one client rewrote the weights in this number of seconds."""
+    """Return a measurement in which one client rewrote the model's weights in ``seconds``."""
     integrity = compared(WEIGHTS, checked, fault_count=fault_count, faults=faults)
     found = Consolidation(bytes=WEIGHTS, full_bytes=FULL_WEIGHTS, seconds=seconds, integrity=integrity)
     return measurement(**{"patterns": Patterns(consolidation=found), **changes})
@@ -269,7 +270,7 @@ STILL_LISTED = NameFault(
 
 
 def named(calls=tuple(NAMES), *, failure=None, **changes):
-    """Return a measurement of the pattern with many names, in which each kind of call took 20 s in total."""
+    """Return a measurement of the pattern with 100,000 files. Each step, such as all ``create`` calls, took 20 s."""
     known = {
         "files": 100_000,
         "directories": 1_000,
@@ -336,7 +337,7 @@ STAYS = CommandRun(command="remove", seconds=0.25, exit_code=1, output="the clon
 
 
 def upgraded(*, bytes_checked=12 * FULL, fault_count=0, faults=(), **changes):
-    """Return a measurement in which a command changed the storage during saves and loads, as an upgrade does."""
+    """Return a measurement in which an upgrade command ran during saves and loads."""
     known = {
         "command": "rolling-restart --wait",
         "undisturbed": (done("save", quiet=0.25), done("load", quiet=0.25)),
@@ -356,7 +357,7 @@ def snapshot(**changes):
 
 
 def snapshotted(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count=0, faults=(), **changes):
-    """Return a measurement with the required number of snapshots. ``first`` replaces the first of them."""
+    """Return a measurement with the required number of snapshots. ``first`` replaces the first snapshot."""
     trials = tuple(trials) if trials is not None else (first or snapshot(), *[snapshot()] * (PAIRS - 1))
     known = {
         "command": "take",

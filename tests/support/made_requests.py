@@ -8,7 +8,10 @@ ONE, OTHER = "https://gw1.array.example:9000", "https://gw2.array.example:9000"
 
 
 def row(endpoint: str, kind: str, sent: int, p99: float | None, *, again: int = 0) -> dict[str, Any]:
-    """Return the counts and the times of the requests of one kind to one endpoint. ``again`` requests were repeated."""
+    """Return the counts and times of one kind of request to one endpoint.
+
+    ``again`` is the number of repeated requests.
+    """
     return {
         "endpoint": endpoint, "kind": kind, "sent": sent, "again": again, "busy": again, "waited_seconds": 0.25 * again,
         "bytes": sent * (5 << 20), "median_seconds": p99 and p99 / 2, "p99_seconds": p99,
@@ -17,7 +20,10 @@ def row(endpoint: str, kind: str, sent: int, p99: float | None, *, again: int = 
 
 
 def requests(*, again: int = 0, slower: float = 1.0) -> list[dict[str, Any]]:
-    """Return the requests of saves and loads over two endpoints. To one endpoint, put requests got no answer."""
+    """Return request counts of saves and loads over two endpoints.
+
+    The second endpoint did not answer ``put`` requests.
+    """
     times = {"begin upload": 0.012, "put part": 0.084, "end upload": 0.131, "get": 0.045, "head": 0.004}
     return [
         row(endpoint, kind, 2_645, slower * p99, again=again if kind == "put part" else 0)

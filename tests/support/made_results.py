@@ -1,7 +1,7 @@
-"""Simulated result directories of DLIO and mlpstorage, in the forms in which they are published.
+"""Simulated result directories of DLIO and mlpstorage, in their published formats.
 
-A run is simulated like the tool: a barrier, every rank's own time, the pause, the next barrier. So times that are
-inferred from one rank's starts can be compared with the times of all ranks.
+The simulation has the order of a DLIO run: a barrier, the operation with a time for each rank, a pause, the next
+barrier. Rank 0's start times therefore show when the slowest rank ended.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ Seconds = Callable[[str, int, int], float]
 
 
 def steady(save: float = 5.0, load: float = 4.0) -> Seconds:
-    """Return a function that returns nearly equal times.
-
-    The slowest rank changes with each operation and is never rank 0.
-    """
+    """Return a function that returns nearly equal operation times. The slowest rank changes and is never rank 0."""
     return lambda kind, number, rank: (
         (save if kind == "save" else load) + (0.3 if rank == 1 + number % 3 else 0.001 * rank)
     )
@@ -46,13 +43,14 @@ def steady(save: float = 5.0, load: float = 4.0) -> Seconds:
 
 @dataclass(kw_only=True)
 class MadeRun:
-    """One simulated run.
+    """One simulated run of DLIO.
 
-    ``seconds`` returns the time of an operation, given its kind, its number and the rank. ``offsets`` maps ranks to the
-    offsets of their clocks in seconds. ``listing`` is the time in which every rank lists the checkpoints between saves
-    and loads. ``received`` is the share of the loaded bytes that the host's network interface receives during the
-    loads. ``zone_hours`` is by how much DLIO's clock is ahead of UTC. ``dropped`` is the number of page-cache drops
-    that the host reports.
+    - ``seconds``: returns the time of an operation for (kind, number, rank)
+    - ``offsets``: the clock offset of each rank in seconds
+    - ``listing``: seconds for which every rank lists the checkpoints between saves and loads
+    - ``received``: share of the loaded bytes that the host's network interface receives during the loads
+    - ``zone_hours``: hours by which DLIO's clock is ahead of UTC
+    - ``dropped``: number of page-cache drops that the host reports
     """
 
     model: str = "llama3-8b"
@@ -77,10 +75,7 @@ class MadeRun:
         return self.size or BYTES[self.model, self.processes]
 
     def stats(self, ranks: Sequence[int] | None = None) -> dict[int, dict[str, Any]]:
-        """Return the statistics of the requested ranks (None: all) by rank.
-
-        The other ranks took part in the run, too.
-        """
+        """Return {rank: statistics} for these ranks (None: all ranks of the run)."""
         rng = random.Random(self.seed)
         at = 0.0
         wanted = range(self.processes) if ranks is None else ranks
@@ -114,7 +109,7 @@ class MadeRun:
         ]
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary of rank 0: means over its own times. The unit is GiB, although names contain "GB"."""
+        """Return rank 0's summary: the means over its own times. Names contain "GB", but the unit is GiB."""
         metric: dict[str, Any] = {}
         for kind, count in (("save", self.saves), ("load", self.loads)):
             own = [round(self.seconds(kind, n, 0), 6) for n in range(1, count + 1)]
@@ -135,7 +130,7 @@ class MadeRun:
         }
 
     def workload(self, directory: str = "/mnt/array/checkpoints") -> dict[str, Any]:
-        """Return the part ``workload`` of DLIO's configuration."""
+        """Return the section ``workload`` of DLIO's configuration."""
         name, layers, hidden, forward, heads, kv, tensor, pipeline, zero = ARCHITECTURES[self.model]
         return {
             "model": {
@@ -165,7 +160,6 @@ class MadeRun:
         }
 
     def metadata(self, directory: str = "/mnt/array/checkpoints") -> dict[str, Any]:
-        """Return mlpstorage's metadata."""
         return {
             "benchmark_type": "checkpointing",
             "model": self.model,
@@ -176,7 +170,7 @@ class MadeRun:
         }
 
     def separation(self, directory: str = "/mnt/array/checkpoints") -> dict[str, Any]:
-        """Return mlpstorage's finding whether checkpoints and results are on the same file system."""
+        """Return mlpstorage's finding on whether checkpoints and results are on the same file system."""
         return {
             "version": 1,
             "method": "link_exdev",
@@ -188,7 +182,7 @@ class MadeRun:
     def counters(self, every: float = 10.0) -> list[tuple[str, int]]:
         """Return (UTC time, bytes received so far) for each sample of the host's network counter.
 
-        The samples begin 20 s before the run and end with the first one after it.
+        The first sample is 20 s before the run. The last sample is the first one after the run.
         """
         epoch = self.stats([0])[0]["1"]
         loads = [entry for name, entry in epoch.items() if name.startswith("load_ckpt")]
@@ -220,7 +214,7 @@ class MadeRun:
         return {"start": one(*counted[0]), "end": one(*counted[-1])}
 
     def series(self) -> dict[str, Any]:
-        """Return mlpstorage's time series of the host. It contains only counters that the project reads."""
+        """Return mlpstorage's time series of the host, with only the counters that pytest-ckpt reads."""
         samples = [
             {
                 "timestamp": moment,
@@ -233,7 +227,6 @@ class MadeRun:
         return {"collection_interval_seconds": 10.0, "samples_by_host": {"10.0.0.1": samples}}
 
     def log(self) -> str:
-        """Return the log of rank 0."""
         lines = [f"[OUTPUT] {self._moment(0, 0)} Running DLIO [Checkpointing] with {self.processes} process(es)"]
         for name, entry in self.stats([0])[0]["1"].items():
             if isinstance(entry, str):
@@ -251,10 +244,10 @@ class MadeRun:
     def write(
         self, directory: Path, *, ranks: Sequence[int] | None = None, parts: Sequence[str] = ("summary", "config")
     ) -> Path:
-        """Write the result directory and return it. It contains the statistics of these ``ranks`` (None: all).
+        """Write the result directory with the statistics of these ``ranks`` (None: all), and return the directory.
 
-        The parts are summary, config, metadata, snapshots (in the metadata), log, separation (``fs_separation.json``)
-        and series.
+        Valid ``parts``: ``summary``, ``config``, ``metadata``, ``snapshots`` (within ``metadata``), ``log``,
+        ``separation`` and ``series``.
         """
         directory.mkdir(parents=True, exist_ok=True)
         for rank, content in self.stats(ranks).items():
@@ -291,7 +284,7 @@ CAPABILITIES = {
 
 
 def describe(top: Path, submitter: str, system: str, capabilities: Mapping[str, Any] | None = None) -> Path:
-    """Write a system description into a tree of published results, in the layout of v3.0; return the file."""
+    """Write the description of a system into a tree of published results, in the layout of v3.0; return the file."""
     file = top / "closed" / submitter / "systems" / f"{system}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     declared = CAPABILITIES if capabilities is None else capabilities
@@ -300,5 +293,5 @@ def describe(top: Path, submitter: str, system: str, capabilities: Mapping[str, 
 
 
 def published(top: Path, submitter: str, system: str, model: str, time: str) -> Path:
-    """Return the path of the directory of a run in a tree of published results."""
+    """Return the directory of a run in a tree of published results."""
     return top / "closed" / submitter / "results" / system / "checkpointing" / model / time

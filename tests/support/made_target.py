@@ -16,7 +16,7 @@ def mounted(
     options: str = "rw,relatime",
     capacity: Capacity = _HALF_USED,
 ) -> TargetFacts:
-    """Return the facts of a target on a mounted file system of this kind."""
+    """Return the facts of a target on a mounted file system of type ``kind``."""
     mount = Mount(mount_point=location, file_system=kind, source=source, options=options)
     return TargetFacts(
         location=location,

@@ -1,4 +1,4 @@
-"""Measurements for tests of requirements on background saves."""
+"""Measurements for tests of requirements on save strategies: background, incremental, compressed and tiered saves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def background_save(index, committed, *, blocked=0.5, copying=0.0, size=FULL):
 def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
     """Return the training steps before, during and after the save of a checkpoint.
 
-    A step during the save takes ``beside`` seconds, alternately with ``scatter`` added and subtracted.
+    A step during the save takes ``beside + scatter`` and ``beside - scatter`` seconds alternately.
     """
     alone = (STEP,) * 20
     shifts = [scatter * (-1) ** n for n in range(batches)]
@@ -53,7 +53,7 @@ def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
 
 
 def in_background(*committed, blocked=0.5, copying=0.0, beside=STEP, batches=8, scatter=0.0, size=FULL, **changes):
-    """Return a measurement of background saves. ``committed`` are the seconds after which each save was committed."""
+    """Return a measurement of background saves. ``committed`` are the seconds until the commit of each save."""
     committed = committed or (20.0, 20.0, 20.0)
     saves = [
         background_save(n, seconds, blocked=blocked, copying=copying, size=size)
@@ -73,7 +73,7 @@ SMALL = 16 << 20
 
 
 def crashed(*kills, planned=6, fault_count=0, faults=(), bytes_checked=None, **changes):
-    """Return a measurement of saves in which ranks were killed. ``kills`` are the results, by default of six kills."""
+    """Return a measurement in which ranks were killed during saves. ``kills`` are the results (default: six kills)."""
     kills = kills or SIX
     integrity = compared(SMALL * len(kills), bytes_checked, fault_count=fault_count, faults=faults)
     found = Crashes(planned=planned, bytes=SMALL, usual_seconds=0.08, kills=kills, integrity=integrity)
@@ -88,7 +88,7 @@ RESTORES = (FULL, FULL + DELTA, FULL + 2 * DELTA)
 
 
 def of_chains(*seconds, **changes):
-    """Return a measurement of a full save and two deltas. ``seconds`` are the times of their restores."""
+    """Return a measurement of a full save and two deltas. ``seconds`` are the times of the three restores."""
     seconds = seconds or (10.0, 11.0, 12.0)
     saves = [
         dataclasses.replace(operation("save", n, 5.0 * size / FULL), checkpoint=n, bytes=size)
@@ -109,7 +109,7 @@ def of_chains(*seconds, **changes):
 
 
 def outlived(*, deleted_bytes=DELETED, freed=1.0, misses=True, fault_count=0, faults=(), checked=RESTORES[2]):
-    """Return the result of a load of a chain after other chains were deleted.
+    """Return the result of a load of one chain (a full save and its deltas) after other chains were deleted.
 
     ``freed`` is the share of the deleted bytes that the storage had freed (None: unknown).
     """
@@ -128,7 +128,7 @@ COMPRESSED = dataclasses.replace(SUBJECT, strategy="compressed")
 
 
 def compressed(*saves, codec=(4.0, 4.0, 4.0), stored=0.9, fault_count=0, **changes):
-    """Return a measurement in which compressed saves took these times, and uncompressed ones about 10 s."""
+    """Return a measurement of compressed saves with these times in seconds. Uncompressed saves took about 10 s."""
     found = Compression(
         codec="zstd:1",
         content="numbers of few exponents",
@@ -150,7 +150,7 @@ EVERY_TENTH = DrainRule(every=10, target_share=0.1)
 
 
 def restored(expected_tier, expected, *, tier=None, number=None, checked=FULL, fault_count=0, faults=()):
-    """Return a restore. ``tier`` and ``number`` name the restored checkpoint, by default the expected one."""
+    """Return a restore of checkpoint ``number`` from ``tier``. By default both are as expected."""
     taken = (expected_tier if tier is None else tier, expected if number is None else number)
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     is_right = taken == (expected_tier, expected)
@@ -168,7 +168,7 @@ COMPLETE, INCOMPLETE = restored("local", 169), restored("target", 168)
 
 
 def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=()):
-    """Return the loss of one of three hosts, whose files were returned and loaded in ``seconds`` in total."""
+    """Return the loss of one of three hosts. Its files were copied back and loaded in ``seconds`` in total."""
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     return NodeLoss(
         hosts=3,
@@ -187,9 +187,9 @@ def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=())
 def two_tiers(
     *, alone=(1.0, 1.1, 1.0), beside=(1.05, 1.1, 1.0), complete=COMPLETE, incomplete=INCOMPLETE, node_loss=None
 ):
-    """Return saves to a local tier, and restores from both tiers.
+    """Return the results of saves to a local tier and of restores from the local tier and the target.
 
-    ``alone`` and ``beside`` are the times of saves without and during a drain.
+    ``alone`` are the times of saves without a drain (the copy to the target), ``beside`` those during a drain.
     """
     return Tiers(
         bytes=FULL,
@@ -203,9 +203,9 @@ def two_tiers(
 
 
 def tiered(*committed, found=None, rule=EVERY_TENTH, blocked=0.5, **changes):
-    """Return a measurement of saves that blocked the job for a local tier and were drained later.
+    """Return a measurement of saves to a local tier that were copied to the target later.
 
-    ``committed`` are the seconds after which each save was committed on the target.
+    A save blocked the job for ``blocked`` seconds. ``committed`` are the seconds until its commit on the target.
     """
     made = in_background(*committed, blocked=blocked, subject=TIERED, drains=rule)
     patterns = dataclasses.replace(made.patterns, tiers=found or two_tiers())
@@ -213,6 +213,6 @@ def tiered(*committed, found=None, rule=EVERY_TENTH, blocked=0.5, **changes):
 
 
 def at_notice(*seconds, **changes):
-    """Return a measurement of saves after a notice of preemption. ``seconds`` are the times until the commit."""
+    """Return a measurement of saves after a preemption notice. ``seconds`` are the times from notice to commit."""
     found = Preempted(bytes=FULL, committed_seconds=seconds or (30.0, 31.0, 29.0))
     return in_background(patterns=Patterns(preempt=found), **changes)

@@ -1,7 +1,7 @@
-"""Simulated runs: times are random, and everything else is derived as in a real run.
+"""Simulated runs: operation times are random; the report is derived from them as in a real run.
 
 ``make_run`` writes the directory of a small run. ``report`` returns the report of a large run on an array that does not
-exist, for pages, tests and pictures; its vendor's name states that nothing was measured.
+exist. Pages, tests and pictures use these reports. The vendor's name states that nothing was measured.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ Seconds = Callable[[random.Random, OperationKind, int], float]
 
 
 def day_of(number: int) -> str:
-    """Return the start time of the simulated run on this day of May 2031."""
+    """Return the start time of the simulated run on day ``number`` of May 2031."""
     return f"2031-05-{number:02d}T07:08:09+00:00"
 
 
@@ -135,8 +135,8 @@ def make_run(
 ) -> Document:
     """Write a run directory and return its report. A save takes about ``save`` seconds and a load ``load`` seconds.
 
-    ``change`` changes the simulated measurements before they are judged. A run of only the suite conformance has no
-    measurements.
+    ``change`` modifies each simulated measurement before the evaluation. If only the suite conformance is selected, the
+    run has no measurements.
     """
     rng = random.Random(seed)
 
@@ -190,7 +190,6 @@ def make_run(
 
 
 def _session(document: Document) -> Document:
-    """Return the content of the session file of a run."""
     run = document["run"]
     return {
         "run_id": run["id"],
@@ -228,10 +227,10 @@ def _judged(
     waivers: tuple[Waiver, ...] = (),
     system: Mapping[str, Any] | None = None,
 ) -> _Judged:
-    """Return the judged run of these options.
+    """Evaluate a run with these options.
 
-    ``measure`` and ``observe`` return its measurements and observations. ``changed`` contains the changed parts of the
-    environment.
+    ``measure`` returns the measurements, and ``observe`` the observations of checks. ``changed`` replaces entries of
+    the environment.
     """
     settings = resolve(options, {})
     gates = load_gates(settings.gate_table, target.gate_kind)
@@ -318,7 +317,7 @@ def _events(measurements: Sequence[Measurement]) -> Iterator[Event]:
 
 
 def _pattern_events(measurement: Measurement) -> Iterator[Event]:
-    """Yield the events of patterns. For endurance, yield events of only as many saves as a run reports."""
+    """Yield the events of patterns. Endurance yields at most ``TOLD_OF_ENDURANCE`` saves, as in a real run."""
     subject = measurement.subject
     for field in dataclasses.fields(Patterns):
         found = getattr(measurement.patterns, field.name, None)
@@ -334,7 +333,7 @@ def _pattern_events(measurement: Measurement) -> Iterator[Event]:
 
 
 def _lines(measurements: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
-    """Yield the lines of ``events.jsonl``. The ranks are ready after 1 s and have imported their modules after 2 s."""
+    """Yield the lines of ``events.jsonl``. All ranks are ready after 1 s and have imported their modules after 2 s."""
     events = list(_events(measurements))
     apart = min(0.001, (_RUN_SECONDS - 3) / len(events))
     for number, event in enumerate(events):
@@ -361,7 +360,7 @@ def _operation(
 ) -> Operation:
     """Return an operation.
 
-    ``each`` are the times of its ranks, ``phases`` the times of the phases of the slowest rank.
+    ``each`` are the times of all ranks. ``phases`` are the phases of the slowest rank, in seconds.
     """
     commit = phases.get("commit", 0.0)
     made = made_measurement.operation(kind, index, max(each) + commit, ranks=each, size=planned.layout.bytes)
@@ -398,12 +397,12 @@ def _measurement(
 
 
 def steady(save: float = 0.72, load: float = 0.45) -> Seconds:
-    """Return a function that returns times of operations. They are about ``save`` or ``load`` times the limit."""
+    """Return a function that returns operation times of about ``save`` or ``load`` times the limit."""
     return lambda rng, kind, _index: (save if kind == "save" else load) * rng.uniform(0.94, 1.03)
 
 
 def late(rng: random.Random, kind: OperationKind, index: int) -> float:
-    """Return the time of an operation as a share of its limit. Two of the saves exceed the limit."""
+    """Return the time of an operation as a share of its limit. Saves 4 and 8 exceed the limit."""
     return rng.uniform(0.82, 0.96) + (0.42 if kind == "save" and index in (4, 8) else 0.0)
 
 
@@ -422,12 +421,14 @@ def report(
     is_measured: bool = True,
     text: str = "",
 ) -> Document:
-    """Return the report of a run on shared storage.
+    """Return the report of a simulated run on shared storage.
 
-    ``seconds`` returns the time of an operation as a share of its limit. ``slow_ranks`` take ``slower`` times as long
-    as the others. ``seen`` changes observations of checks, by name. ``fails_after`` ends the first measurement after
-    this number of operations; without ``is_measured`` no rank starts. ``text`` is appended to every string from hosts,
-    vendors and users.
+    - ``seconds``: returns the time of an operation as a share of its limit
+    - ``slow_ranks``: ranks whose operations take ``slower`` times as long
+    - ``seen``: changed fields of a check's observation, by check name
+    - ``fails_after``: the first measurement fails after this number of operations
+    - ``is_measured``: if False, no rank starts
+    - ``text``: appended to every string from hosts, vendors and users
     """
     hosts = tuple(f"node{n + 1:03}" for n in range(max(1, ranks // _HOST_RANKS)))
     given = {
@@ -677,19 +678,19 @@ def not_certified(**changes: Any) -> Document:
 
 
 def incomplete() -> Document:
-    """Return the report of a run on too few ranks, without a second client, a power cut and a small volume."""
+    """Return the report of a run with too few ranks. It has no second client, no power cut and no small volume."""
     return report(ranks=8, options={"ckpt_power_cut": None, "ckpt_small_volume": None})
 
 
 def rehearsal() -> Document:
-    """Return the report of a run at 1/1000 of the size on a local disk."""
+    """Return the report of a run with the profile smoke on a local disk."""
     there = ("ckpt_model", "ckpt_hosts", "ckpt_engine", "ckpt_power_cut", "ckpt_small_volume")
     options = dict.fromkeys(there) | {"ckpt_profile": "smoke"}
     return report(steady(0.4, 0.3), options=options, file_system="ext4")
 
 
 def thousand_ranks() -> Document:
-    """Return the report of llama3-1t on 1,024 ranks of 128 hosts."""
+    """Return the report of a run of llama3-1t on 1,024 ranks of 128 hosts."""
     return report(steady(0.6, 0.5), models="llama3-1t", ranks=1024, slow_ranks=range(712, 720), slower=1.35)
 
 
@@ -701,7 +702,7 @@ def nothing_ran() -> Document:
 
 
 def contract_only() -> Document:
-    """Return a report with only the fields of the contract, as from an early version or another program."""
+    """Return a report with only the required fields of docs/contract.md, as an early version writes it."""
     whole = incomplete()
     kept = ("schema", "run", "grade", "cluster", "requirements", "catalogue_names", "measurements",
             "sufficient_up_to_accelerators")  # fmt: skip

@@ -25,7 +25,10 @@ def values(**others: str) -> dict[str, str]:
 
 
 def filled(name: str, of: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the documents of a manifest with the values of its variables. Raises KeyError if a value is missing."""
+    """Return the documents of a manifest in which values replace the variables.
+
+    Raises KeyError if a value is missing.
+    """
     text = _VARIABLE.sub(lambda found: of[found[1]], (DIRECTORY / name).read_text())
     return list(yaml.safe_load_all(text))
 

@@ -1,9 +1,13 @@
-"""Performs many checks of one target, a few at a time, each in a forked process: ``python many_checks.py``.
+"""Perform several checks of one target concurrently, each in a forked process: ``python many_checks.py``.
 
-Reads a request as JSON from standard input: ``room`` (package of the checks: ``posix`` or ``objects``), ``checks``
-(names), ``words`` (arguments of a check's command line, by the need of the check), ``at_once``, ``seconds`` (after
-which a check counts as blocked) and ``seconds_in_all`` (after which no check is begun, because each would time out on a
-target that does not answer). Writes {check: observation} to standard output.
+Reads a request as JSON from standard input, and writes {check: observation} to standard output. The request contains:
+
+- ``room``: the package of the checks, ``posix`` or ``objects``
+- ``checks``: their names
+- ``words``: arguments of a check's command line, by the need of the check (such as "second client")
+- ``at_once``: the number of concurrent checks
+- ``seconds``: the timeout of a check; after it, the check counts as blocked
+- ``seconds_in_all``: after this time no further check starts
 """
 
 from __future__ import annotations
@@ -31,10 +35,9 @@ _started = subprocess.Popen
 
 
 def fork_agents() -> None:
-    """From now on, start agents on this host by a fork of this process instead of a new Python.
+    """Make this process and its forks start a check's agents by fork instead of by a new Python.
 
-    This applies to this process and its forks. A check has about ten agents, and starting Python takes longer than most
-    requests. Other tests start an agent as a program.
+    A check has about ten agents, and starting Python takes longer than most requests.
     """
     for name in _AGENTS:
         importlib.import_module(name)
@@ -42,7 +45,7 @@ def fork_agents() -> None:
 
 
 class _Forking:
-    """Replaces the module ``subprocess`` for clients: an agent is started by a fork, any other program as usual."""
+    """Replacement for the module ``subprocess`` in clients. It starts an agent by fork, and other programs normally."""
 
     DEVNULL, PIPE, TimeoutExpired = subprocess.DEVNULL, subprocess.PIPE, subprocess.TimeoutExpired
 
@@ -54,7 +57,7 @@ class _Forking:
 
 
 class _Forked:
-    """An agent in a fork of this process. It has the methods of ``subprocess.Popen`` that clients use."""
+    """An agent in a fork of this process, with the methods of ``subprocess.Popen`` that clients use."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.returncode: int | None = None
@@ -86,7 +89,7 @@ class _Forked:
 
 
 def _be(command: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run the agent in this process with the environment of a newly started program, and exit."""
+    """Run the agent in this forked process, with the files and environment of a new program; then exit."""
     code = 1
     try:
         empty = os.open(os.devnull, os.O_RDONLY)

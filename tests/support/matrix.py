@@ -1,8 +1,11 @@
-"""The table of faults of a target and the checks that fail; test_matrix.py compares it with faulty targets.
+"""The fault matrix of POSIX targets: each fault, and the checks that must fail with it.
 
-``fails`` are the checks that must fail; no other check may. ``may_fail`` are checks that are not run, because they fail
-by chance: a fault that damages bytes may or may not affect their files. ``says`` are words that a check's verdict must
-contain. Each row is defined at its fault, in ``targets/fuse_faults_*.py``.
+test_matrix.py compares the matrix with faulty targets. The keywords of each fault class in ``targets/fuse_faults_*.py``
+define its row:
+
+- ``fails``: checks that must fail; no other check may fail
+- ``may_fail``: checks that fail by chance, because damaged bytes are in their files only sometimes; they are not run
+- ``says``: words that a check's verdict must contain
 """
 
 from __future__ import annotations
@@ -63,11 +66,10 @@ class Row:
         return FAULTS[self.fault].sentence
 
     def meets(self, operations: Mapping[str, Collection[str]]) -> frozenset[str]:
-        """Return the checks to perform with the fault: those that must fail, and others that the fault can affect.
+        """Return the checks to run with the fault: those that must fail, and others that the fault can reach.
 
-        A fault can affect a check if it acts in the directory of the check, on an operation that the check uses.
-        ``operations`` are the operations that each check uses on a healthy target. Checks that fail by chance are
-        omitted, because they prove nothing.
+        A fault reaches a check if it affects the check's directory and an operation that the check uses. ``operations``
+        maps each check to its operations on a healthy target. Checks that fail by chance are omitted.
         """
         path, acts_on = self.parameters.get("path", "*"), set(FAULTS[self.fault].operations)
         reached = {name for name in ALL if fnmatch.fnmatch(f"{name}-1/file", path)}
@@ -88,9 +90,9 @@ def row(
 ) -> Row:
     """Return the row of a fault from the keywords of its class. Names of checks are separated by spaces.
 
-    ``says`` applies to the first of ``fails``, or is given by check. ``may`` is ``content`` for every check that reads
-    data back. ``damages`` is the name that verdicts give to damaged content; with it, the keywords of checks are
-    ignored, and every check that compares whole files must fail.
+    ``says`` is a text for the first check in ``fails``, or a text for each check. ``may="content"`` stands for all
+    checks that read data back. ``damages`` is the name that verdicts give to damaged content. If it is set, every check
+    that compares complete files must fail, and the other keywords are ignored.
     """
     if damages:
         says = {"MMAP.private": damages}
@@ -123,9 +125,9 @@ def kind_of(fault: str) -> str:
 
 
 def _one_of_each() -> tuple[Row, ...]:
-    """Return a small selection of rows: at least one for every requirement and every topic of faults.
+    """Return a small selection of rows that covers every requirement and every topic of faults.
 
-    Each is the row with the fewest checks that must fail.
+    For each requirement and topic it contains the row with the fewest failing checks.
     """
     rows = sorted((row for row in MATRIX if row.fails), key=lambda row: len(row.fails))
     requirements, kinds = {name.partition(".")[0] for name in ALL}, {kind_of(row.fault) for row in rows}

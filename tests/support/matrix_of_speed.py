@@ -1,4 +1,4 @@
-"""Faults that only a run can detect, and the requirements that fail."""
+"""Faults that only a complete run detects, not a single check, and the requirements that fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from tests.support.targets.misbehaving import FAULTS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedRow:
-    """One fault that only a run can detect, and the requirements that fail. An empty ``fault`` is a healthy target."""
+    """One fault that only a complete run detects, and the requirements that fail.
+
+    An empty ``fault`` is a healthy target.
+    """
 
     title: str
     fault: str

@@ -1,4 +1,4 @@
-"""The probability that a behaviour requirement misses a fault that occurs only in some trials. Pure functions."""
+"""Probability that a check with repeated trials misses a fault that occurs only in some trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model arrays with known properties, the verdict that each must get, and the recorded results of runs."""
+"""Model arrays: simulated storage with known properties, the expected outcomes, and the recorded results of runs."""
 
 from __future__ import annotations
 
@@ -174,9 +174,9 @@ def recorded() -> dict[str, Any]:
 
 
 def record(array: Array, seen: dict[str, str], exit_code: int, *, says: str) -> None:
-    """Record the results of a run on an array, if the environment variable `UPDATE` is set.
+    """Store the results of a run on an array in `FILE`, if the environment variable `UPDATE` is set.
 
-    ``seen`` contains the outcomes, and ``says`` the words of the certificate.
+    ``seen`` are the outcomes of the requirements. ``says`` are the words that the certificate contains.
     """
     if not os.environ.get(UPDATE):
         return

@@ -1,4 +1,4 @@
-"""The progress of a started run, determined from its files and processes."""
+"""Queries for the progress of a running run, from its files and processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.front_door import Started, read_events, started_operation
 
 
 def operates(action: str) -> Callable[[Started], bool]:
-    """Return a function that returns whether the ranks of a run have begun an operation such as ``save``."""
+    """Return a function that returns whether the ranks of a run have started an operation such as ``save``."""
     return lambda started: any(f" {action} " in started_operation(e) for e in read_events(started.report))
 
 
@@ -20,7 +20,7 @@ def is_in_a_check(started: Started) -> bool:
 
 
 def is_certifying(started: Started) -> bool:
-    """Whether the isolated process that judges the run exists."""
+    """Whether the separate process that evaluates the run exists."""
     for entry in Path(f"/proc/{started.process.pid}/task/{started.process.pid}/children").read_text().split():
         with contextlib.suppress(OSError):
             if b"pytest_ckpt.run.certify" in Path("/proc", entry, "cmdline").read_bytes():

@@ -1,4 +1,4 @@
-"""Records which directories the ranks of a run create: all processes append to one list."""
+"""Records the checkpoint directories that the ranks of a run create."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ os.mkdir = made
 class DirectoriesMade:
     """Records the checkpoint directories that the ranks of a run create.
 
-    Pass its ``environment`` to the run. Then ``names`` lists the directories in the order of their creation.
+    Pass ``environment`` to the run. Then ``names`` contains the directories in the order of their creation.
     """
 
     def __init__(self, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""Network for namespaces: connects the first process of a host or pod to the bridge of its lab."""
+"""Connects the network namespace of a simulated host or pod to the bridge of a test lab."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.support.file_systems.serving import run, until
 
 
 def plug_in(process: subprocess.Popen[bytes], cable: str, bridge: str, log: Path, ready: Path) -> str:
-    """Connect the network namespace of a process to a bridge, and wait until the file ``ready`` exists.
+    """Connect the network namespace of the only child of ``process`` to a bridge.
 
-    The process is the only child of ``process``. Return the child's process id.
+    Return the child's process id when the file ``ready`` exists.
     """
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     until(lambda: children.read_text().split(), "the first process runs", process, log)

@@ -1,4 +1,4 @@
-"""Adds one entry of each kind to a copy of the tree, only at the places that ARCHITECTURE.md names."""
+"""Adds one entry of each kind (requirement, check, option, …) to a copy of the project, by ARCHITECTURE.md's steps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support import dump_engine
 class NewThing:
     """The insertions that add one entry, and the pages that must be generated again.
 
-    An insertion is (file, text before which to insert, inserted text). If the text before which to insert is empty, the
-    inserted text is appended to the file, or becomes a new file.
+    An insertion is (file, anchor, new text). The new text is inserted before the anchor. If the anchor is empty, the
+    new text is appended to the file, which is created if necessary.
     """
 
     insertions: tuple[tuple[str, str, str], ...]
@@ -342,7 +342,7 @@ def test_a_load_that_is_made_again_meets_the_limit(
 
 
 def add(kind: str, tree: Path) -> None:
-    """Add an entry of a kind to a tree. Generated pages are not changed."""
+    """Add an entry of a kind to a copy of the project. Generated pages are not changed."""
     for name, before, text in THINGS[kind].insertions:
         file = tree / name
         found = file.read_text() if file.exists() else ""

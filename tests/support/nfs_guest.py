@@ -1,10 +1,11 @@
-"""The init process of the Linux that ``nfs_machine`` boots: an NFS server, two clients, and the checks.
+"""The init process of the User-Mode Linux that ``nfs_machine`` boots: an NFS server, two clients, and the checks.
 
-It needs only the standard library, and reads the host's files by hostfs. It writes only into one given directory: its
-results, one line of JSON each. The server is this kernel's nfsd with an ext4 volume on a virtual disk. For NFS 4 each
-client has a separate network namespace and host name. So the server sees two hosts, each with a client id, a connection
-and delegations. NFS 3 identifies clients only by locks; there the clients are two mounts of one host without a shared
-cache.
+The server is this kernel's nfsd with ext4 volumes on virtual disks. With NFS 4, each client has a separate network
+namespace and host name. The server therefore sees two hosts, each with a client id, a connection and delegations. NFS 3
+identifies clients only by locks. With NFS 3, the clients are therefore two mounts of one host without a shared cache.
+
+This module uses only the standard library, and reads the host's files by hostfs. It writes its results as lines of JSON
+into the directory given as its argument.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MS_BIND = 4096
 
 
 def main() -> None:
-    """Set everything up and perform the checks. Power off in any case."""
+    """Set up the machine and run the checks; always power off at the end."""
     try:
         os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
         mount("proc", "/proc", "proc")
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 def set_up_machine() -> None:
-    """Set up what user space needs: devices, temporary directories, modules and a private network."""
+    """Set up temporary directories, host names, kernel modules and a private network."""
     for directory in ("/var/lib/nfs", "/dev/shm"):
         make(directory)
         mount("tmpfs", directory, "tmpfs")
@@ -105,7 +106,7 @@ def set_up_server() -> None:
 
 
 def run_configuration(name: str, options: str, job: dict[str, Any]) -> None:
-    """Mount the exports on two clients with these options, perform the checks, write their results, and unmount."""
+    """Mount the exports on two clients with these options, run the checks, report their results, and unmount."""
     points = {"first": f"{MOUNTS}/nfs-a", "second": f"{MOUNTS}/nfs-b", "small": f"{MOUNTS}/nfs-small"}
     for client, point in points.items():
         make(point)
@@ -129,9 +130,9 @@ def run_configuration(name: str, options: str, job: dict[str, Any]) -> None:
 
 
 def made(directory: str, second: str, small: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Perform the checks one after the other; return their observations.
+    """Run the checks one after another; return {check: observation}.
 
-    Each check runs in a fork of one process, because starting Python takes seconds here.
+    Each check runs in a fork of one process, because starting Python takes seconds on this machine.
     """
     asked = {
         "room": "posix",
@@ -157,30 +158,28 @@ def made(directory: str, second: str, small: str, job: dict[str, Any]) -> dict[s
 
 
 def tell(**facts: Any) -> None:
-    """Write a line of JSON with these facts for the host."""
+    """Append a line of JSON with these facts to the results."""
     with (OUT / "lines").open("a") as file:
         file.write(json.dumps(facts) + "\n")
 
 
 def uptime() -> float:
-    """Return the seconds since the kernel started."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def make(directory: str) -> None:
-    """Create a directory unless it exists."""
     Path(directory).mkdir(parents=True, exist_ok=True)
 
 
 def run(*words: str) -> None:
-    """Run a command. If it fails, raise an error that contains its output."""
+    """Run a command. Raises OSError with the command's error output if it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"exit code {done.returncode} of {' '.join(words)}: {done.stderr.strip()}")
 
 
 def mount(source: str, point: str, kind: str, data: str | None = None) -> None:
-    """Mount a file system by the system call, because the mount command needs /proc."""
+    """Mount a file system by the system call. The command ``mount`` cannot be used, because it needs /proc."""
     _mount(source, point, kind, 0, data)
 
 

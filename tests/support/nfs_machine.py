@@ -1,8 +1,7 @@
-"""``python -m tests.support.nfs_machine``: boot an NFS server with two clients in one process, and run the checks
-there.
+"""Boot an NFS server with two clients in one process, and run the checks: ``python -m tests.support.nfs_machine``.
 
-Needs Debian's user-mode-linux, nfs-kernel-server, kmod, iproute2, e2fsprogs and gcc, but no network, virtualisation or
-mounts on this host. It prints its results as lines of JSON, and leaves no files.
+Needs Debian's user-mode-linux, nfs-kernel-server, kmod, iproute2, e2fsprogs and gcc. It needs no network,
+virtualisation or mounts on this host. It prints its results as lines of JSON, and leaves no files.
 """
 
 from __future__ import annotations
@@ -69,10 +68,10 @@ def seen(
     deadline: float = 240.0,
     checkout: Path = CHECKOUT,
 ) -> Iterator[dict[str, Any]]:
-    """Boot the machine, perform the checks under each configuration, and yield the machine's lines when they arrive.
+    """Boot the machine, run the checks with each configuration, and yield the machine's messages as they arrive.
 
-    ``check_seconds`` is the timeout of one check. After ``deadline`` seconds the machine is killed, and the last line
-    states this. ``kind`` in a line is machine, mounts, check, error or end.
+    ``check_seconds`` is the timeout of one check. After ``deadline`` seconds the machine is killed, and the last
+    message reports this. The field ``kind`` of a message is machine, mounts, check, error or end.
     """
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-nfs-") as home:
         job = {
@@ -122,9 +121,9 @@ def _disk(path: Path, mebibytes: int) -> Path:
 
 
 def _with_large_registers(home: Path) -> dict[str, str]:
-    """Return an environment that preloads a library; without a compiler, an empty one.
+    """Return an environment that preloads a library; empty if this host has no C compiler.
 
-    The library is needed on processors with more registers than the kernel supports.
+    The library is required on processors with more registers than the kernel supports.
     """
     if not (compiler := shutil.which("cc")):
         return {}
@@ -170,7 +169,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Print the results, one line of JSON each. Return 1 if there was an error or the machine did not reach its end."""
+    """Print the messages of the machine as JSON lines. Return 1 if there was an error or no final message."""
     from pytest_ckpt.facts.checks import in_room  # noqa: PLC0415 - found from the checkout that this file lies in
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -1,4 +1,4 @@
-"""Performs the checks of object stores against any endpoint, and judges their observations."""
+"""Runs the checks of object stores against an endpoint, and evaluates their observations."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def failed(
     environment: Mapping[str, str] | None = None,
     target: str = TARGET,
 ) -> dict[str, str]:
-    """Perform checks of an object store, two at a time; return the reason of each failed check, by its name.
+    """Run checks of an object store, two at a time; return {failed check: reason}.
 
-    ``environment`` contains the credentials for the store; None if it needs none.
+    ``environment`` contains the credentials of the store. None means the embedded server, which needs no credentials.
     """
     words = [f"--target={target}", f"--endpoint={endpoint}", "--share=0.05", "--json",
              f"--patience={patience(silent_seconds)}"]  # fmt: skip

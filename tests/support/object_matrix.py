@@ -1,8 +1,11 @@
-"""The table of faults of an object store and the checks that fail.
+"""The fault matrix of object stores: each fault, and the checks that must fail with it.
 
-test_matrix_of_objects.py compares the table with faulty stores. ``fails`` are the checks that must fail, ``may_fail``
-those that may fail depending on timing; no other check may fail. ``says`` are words that the verdict of the first check
-in ``fails`` must contain. Each row is defined at its fault, in ``targets/object_faults*.py``.
+test_matrix_of_objects.py compares the matrix with faulty stores. The keywords of each fault class in
+``targets/object_faults*.py`` define its row:
+
+- ``fails``: checks that must fail
+- ``may_fail``: checks that may fail, depending on timing; no other check may fail
+- ``says``: words that the verdict of the first check in ``fails`` must contain
 """
 
 from __future__ import annotations
@@ -37,10 +40,10 @@ class Row:
 
     @property
     def meets(self) -> list[str]:
-        """Return the names of the checks to run.
+        """The names of the checks to run.
 
-        Checks with objects of 5 GiB would take half of the total time. So they are included only if the fault affects
-        parts, ranges or large objects.
+        Checks with objects of 5 GiB take half of the total time. They are included only if the fault affects parts,
+        ranges or large objects.
         """
         return sorted(ALL if {*self.fails, *self.may_fail} & (_OF_PARTS_AND_RANGES | LARGE) else ALL - LARGE)
 
@@ -53,7 +56,7 @@ class Row:
 def _row(fault: str, *, says: str, fails: str, may: str = "", silent_seconds: float = 10.0) -> Row:
     """Return the row of a fault from the keywords of its class.
 
-    Names of checks are separated by spaces, and lack the prefix OBJECT-.
+    Names of checks are separated by spaces. They omit the prefix ``OBJECT-``.
     """
     return Row(
         fault=fault,

@@ -1,4 +1,4 @@
-"""Runs of pytest-ckpt on an object store: how they are started, and the content of their directories."""
+"""Starts runs of pytest-ckpt on an object store, and reads the files of their report directories."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def started(
     of: tuple[str, ...] = TINY,
     suite: str = "performance",
 ) -> Started:
-    """Start a run on the bucket of the tests, with its credentials. ``of`` are options that reduce the run."""
+    """Start a run on the test bucket, with its credentials. The options ``of`` make the run small."""
     # The gate table is given explicitly, so the front door does not set one.
     words = (*of, f"--ckpt-suite={suite}", *options)
     return door.start(*words, target=TARGET, environment=CREDENTIALS | (environment or {}))
 
 
 def subject(run: Run) -> str:
-    """Return the single subject of a run."""
+    """Return the only workload of a run."""
     (found,) = {c["subject"] for c in run.document["checkpoints"]}
     return str(found)
 
 
 def texts_of(directory: Path) -> dict[str, str]:
-    """Return the text of every file below a directory, by the name of the file."""
+    """Return {relative path: text} of all files below a directory."""
     return {
         p.relative_to(directory).as_posix(): p.read_text(errors="replace") for p in directory.rglob("*") if p.is_file()
     }

@@ -1,4 +1,4 @@
-"""Performs all checks of a target with two clients, and judges them like a run on shared storage."""
+"""Runs the checks of a target with two clients, and evaluates them with the gate table for shared storage."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ EFFORT = (f"--share={SHARE}", "--json")
 
 
 def limits() -> list[str]:
-    """Return the options of a check that set its timeouts. They are longer on a busy machine."""
+    """Return the command-line options that set the timeouts of a check. They are longer on a busy machine."""
     return [f"--patience={patience(CALL_SECONDS)}", f"--space-seconds={patience(SPACE_SECONDS)}"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target with two mounts, and a small target that checks may fill."""
+    """A target with two mounts, and a small target that checks may fill completely."""
 
     target: Target
     small: Target
@@ -53,7 +53,7 @@ class Pair:
             self.small.fault(name, **parameters)
 
     def observe(self, names: list[str], seconds: float = MAXIMUM_SECONDS) -> dict[str, Verdict]:
-        """Perform checks and return their verdicts by name.
+        """Run checks and return {check: verdict}.
 
         If a check does not end, both targets print the stacks of their threads.
         """
@@ -64,9 +64,9 @@ class Pair:
         return judged(found)
 
     def words(self) -> dict[str, list[str]]:
-        """Return the arguments of a check's command line, by the need of the check.
+        """Return {need of a check: arguments}, such as the directory of a second client.
 
-        The key "" applies to every check.
+        The arguments of the key "" are for all checks.
         """
         return {
             "": [f"--directory={self.target.path}", *EFFORT, *limits()],
@@ -77,9 +77,9 @@ class Pair:
 
 
 def observe(words: dict[str, list[str]], names: list[str], seconds: float = MAXIMUM_SECONDS) -> dict[str, Verdict]:
-    """Perform checks, judge them like a run on shared storage, and return their verdicts by name.
+    """Run checks, and return {check: verdict} by the gate table for shared storage.
 
-    ``words`` are arguments as from `Pair.words`.
+    ``words`` are arguments by need, as in `Pair.words`.
     """
     return judged(made(words, names, seconds)[0])
 
@@ -93,9 +93,9 @@ def made(
     at_once: int = AT_ONCE,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Perform checks, ``at_once`` at a time; return the observations, and the names of checks that did not end.
+    """Run checks, ``at_once`` at a time; return {check: observation}, and the names of checks that did not end.
 
-    ``words`` are arguments as from `Pair.words`. A check that takes longer than ``seconds`` counts as blocked.
+    ``words`` are arguments by need, as in `Pair.words`. After ``seconds`` a check counts as blocked.
     """
     asked = {
         "room": room,
@@ -121,7 +121,7 @@ def made(
 
 
 def judged(seen_of: dict[str, Any], gates: Gates = SHARED) -> dict[str, Verdict]:
-    """Judge observations like a run with these gates; return the verdicts by the name of the check."""
+    """Return {check: verdict} for these observations, by the gate table ``gates``."""
     found = {}
     for name, seen in seen_of.items():
         assert "fault" not in seen, f"{name} itself broke: {seen['fault']}"

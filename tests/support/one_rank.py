@@ -1,7 +1,7 @@
-"""A single rank in a separate process: ``python -m`` this module, with instructions on standard input.
+"""A single rank that saves or loads in a separate process: ``python -m tests.support.one_rank``.
 
-It saves checkpoint 1 of a layout with an engine and the strategy ``sync``, or loads it, in an existing area. The last
-line that it prints is JSON: its results, its peak memory, and the imported modules.
+It reads its instructions as JSON from standard input. It uses one engine, the strategy ``sync``, and the number 1 for
+its checkpoint. The last line of its output is JSON: the results, the peak memory, and the imported modules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SECONDS = 300
 
 
 class Alone:
-    """A group that contains one rank and does not communicate. The rank has the number ``rank``."""
+    """A rank group of size 1, which needs no communication."""
 
     size, host, leads_host, spans_hosts = 1, "here", True, False
 
@@ -55,7 +55,7 @@ class Alone:
 
 
 def area_in(target: Path) -> AreaRef:
-    """Create an area in a target directory and return it."""
+    """Create the area (the directory of a run) in a target directory."""
     return make_target(spec_of(str(target), known_targets()), str(target)).create_area("one-rank")
 
 
@@ -70,7 +70,7 @@ def as_one_rank(
 ) -> dict[str, Any]:
     """Let rank 0 of a layout save or load in a separate process, and return its results.
 
-    ``front`` are the words in front of the command line, such as those of strace.
+    ``front`` are arguments in front of the command, such as ``strace``.
     """
     asked = {"engine": engine, "area": to_plain(area), "action": action, "processes": whole.processes,
              "pattern": pattern, "model": whole.model.name, "mode": whole.mode, "scale": whole.scale}  # fmt: skip
@@ -90,7 +90,7 @@ def as_one_rank(
 
 
 def _peak_bytes() -> int:
-    """Return the peak memory of this process; getrusage would include its parent."""
+    """Return the peak memory of this process, without that of its parent (which getrusage includes)."""
     (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(kib) * 1024
 

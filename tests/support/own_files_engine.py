@@ -1,6 +1,6 @@
-"""An engine for tests that performs the commit itself.
+"""An engine for tests that commits its checkpoint itself.
 
-For each save it chooses new names for the three files of each rank.
+Each rank saves three files, with new random names in each save.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FILES, FILE_BYTES = 3, (1 << 20) + 12_345
 
 
 class OwnFilesEngine:
-    """The engine of one rank. ``group`` is a group that only this engine uses during a save."""
+    """The engine of one rank. ``group`` is a rank group that no other code uses during a save."""
 
     def __init__(self, *, rank, content, group) -> None:
         self._rank, self._content, self._group = rank, content, group
@@ -74,7 +74,7 @@ class OwnFilesEngine:
 
 
 class LeavesTheCommit(OwnFilesEngine):
-    """A variant that only writes its files. Its strategy records the names of the files and commits."""
+    """Variant that only writes its files. The strategy commits them."""
 
     def save(self, draft, clock):
         self.write(draft, clock)

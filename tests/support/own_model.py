@@ -1,4 +1,4 @@
-"""A small model as a user describes it, and the name of its file in tests."""
+"""The TOML description of a small model, as a user writes it."""
 
 from __future__ import annotations
 

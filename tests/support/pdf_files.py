@@ -1,4 +1,4 @@
-"""Parsers for tests of the PDF certificate."""
+"""Runs PDF tools for tests of the PDF certificate."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Runs the pods of a manifest on this machine: containers made from namespaces, with the manifest's own commands.
+"""Run the pods of a Kubernetes manifest on this machine: containers made from namespaces.
 
-A pod has its own name, network and boot id, a read-only root, an ordinary user without capabilities, and the mounts of
-its manifest. Claims are directories that all pods share by FUSE; other mounts are private. The image is this machine's
-programs and the environment of the tests. As a program, ``python -m`` this module is the first process of the lab's
-namespaces.
+Each pod has its own host name, network and boot id. Its root is read-only, and its user has no capabilities. It runs
+the command and has the mounts of its manifest. All pods share the directories of persistent volume claims; other mounts
+are private. The image consists of this machine's programs and the Python environment of the tests.
+
+``python -m tests.support.pod`` is the first process of the lab's namespaces.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MEBIBYTES = {"Mi": 1, "Gi": 1024}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pod:
-    """A pod: its names in the network, its template, and additional files and variables."""
+    """A pod: its host names, its template, and additional files and environment variables."""
 
     name: str
     other_names: tuple[str, ...] = ()
@@ -48,17 +49,17 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """The exit of a pod, and its output."""
+    """The exit code of the first pod, and the output of all pods."""
 
     code: int
     text: str
 
 
 def run_pods(home: Path, pods: Sequence[Pod], config: Mapping[str, str], keys: str) -> Ended:
-    """Start all pods, the first one last, and wait until the first one ends; return how it ended. Then the others end.
+    """Start all pods, wait until the first pod ends, and end the others; return the exit of the first pod.
 
-    ``config`` are the files of the config map. ssh keys are created, and every pod has them in the directory ``keys``.
-    Claims are the directories ``claims/NAME`` below ``home``.
+    The first pod starts last. ``config`` are the files of the config map. Every pod has new ssh keys in the directory
+    ``keys``.
     """
     asked = {"pods": [asdict(pod) for pod in pods], "config": dict(config), "keys": keys}
     (home / "asked.json").write_text(json.dumps(asked))
@@ -86,7 +87,7 @@ def _address(number: int) -> str:
 
 
 def _mount_image(root: Path) -> None:
-    """Mount a root file system in memory, and in it the programs of this machine."""
+    """Mount a root file system in memory that contains the programs of this machine."""
     run("mount", "-t", "tmpfs", "image", made(root))
     for name in _OF_SYSTEM:
         there = Path("/", name)
@@ -110,9 +111,9 @@ def _mount_image(root: Path) -> None:
 
 
 def _mount_environment(root: Path) -> None:
-    """Mount the environment of the tests and the checkout.
+    """Mount the Python environment of the tests and the checkout.
 
-    Call it after all other mounts, because the paths may be below a mount of the pod.
+    Call it after all other mounts, because their mount points may be above these paths.
     """
     for directory in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
         if not directory.is_relative_to("/usr"):
@@ -120,7 +121,7 @@ def _mount_environment(root: Path) -> None:
 
 
 def _mount_volumes(home: Path, root: Path, asked: Mapping[str, Any], pod: Mapping[str, Any]) -> None:
-    """Mount the volumes of the template. Write the ssh keys and the pod's additional files."""
+    """Mount the volumes of the pod's template; write the ssh keys and the pod's additional files."""
     spec = pod["template"]["spec"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     (container,) = spec["containers"]
@@ -150,7 +151,7 @@ def _mebibytes(text: str) -> int:
 
 
 def _be_pod(home: Path, number: int) -> None:
-    """Create the root of a pod, change to it, become its user, and run its command."""
+    """Create the root file system of a pod, change to it, drop privileges, and run the pod's command."""
     asked = json.loads((home / "asked.json").read_text())
     pod = asked["pods"][number]
     (container,) = pod["template"]["spec"]["containers"]
@@ -205,7 +206,7 @@ def _volumes(pods: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def main() -> int:
-    """Run the lab, or with ``--pod`` one pod of it."""
+    """Run the lab, or with ``--pod`` a single pod in it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("--pod", type=int)

@@ -1,4 +1,4 @@
-"""Saves and loads in a directory through the store's classes, for tests of engines."""
+"""Saves and loads in a directory, for tests of engines without a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def clock_of(activity: Activity | None = None) -> Clock:
 
 
 def draft_in(directory: Path, clock: Clock | None = None, way: DirectSupport | None = None) -> PosixDraft:
-    """Return a draft whose files are written into the directory."""
+    """Return a draft (a checkpoint before its commit) whose files are in the directory."""
     return PosixDraft(directory, way or DirectSupport(), clock or clock_of(), lambda _: CommitProof(method="rename"))
 
 
@@ -29,7 +29,7 @@ def committed_in(directory: Path, clock: Clock | None = None, way: DirectSupport
 
 
 def save(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[Sequence[Entry], DurabilityProof, Clock]:
-    """Save as a rank does before the commit; return the entries, the durability proof and the clock."""
+    """Save as a rank does, without the commit; return the entries, the durability proof and the clock."""
     clock = clock_of()
     engine.fill(number)
     draft = draft_in(directory, clock)
@@ -38,7 +38,7 @@ def save(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[Seq
 
 
 def load(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[int, Comparison]:
-    """Load as a rank does; return (loaded bytes, comparison)."""
+    """Load and compare as a rank does; return (loaded bytes, comparison)."""
     assert engine.load_steps() == 1
     expect(engine, number)
     loaded = engine.load(committed_in(directory), 0, clock_of())
@@ -46,9 +46,9 @@ def load(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[int
 
 
 def assert_that_each_checkpoint_comes_back(engine: Engine, directory: Path, wanted_bytes: int) -> None:
-    """Check that an engine loads the right bytes after it has released its resources.
+    """Assert that an engine loads the right bytes after it has released its resources.
 
-    Two checkpoints of ``wanted_bytes`` bytes each are saved, and are loaded in the order 2, 1, 2.
+    Saves two checkpoints of ``wanted_bytes`` bytes each, and loads them in the order 2, 1, 2.
     """
     for number in (1, 2):
         save(engine, directory / str(number), number)

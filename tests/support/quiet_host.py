@@ -1,7 +1,7 @@
-"""A plugin for end-to-end runs that records neither the load nor the ceiling of hosts.
+"""A plugin for end-to-end runs that discards the measured load and the measured ceilings of hosts.
 
-So neither other tests on this machine nor its speed can change a verdict. Runs with ``sees_host`` do not use the plugin
-(`tests.support.front_door`).
+Verdicts then do not depend on the speed of this machine or on other tests. Runs with ``sees_host`` do not use the
+plugin (see `tests.support.front_door`).
 """
 
 from __future__ import annotations

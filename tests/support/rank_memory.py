@@ -1,4 +1,4 @@
-"""The memory that each process of a run has for itself."""
+"""The unshared memory of each process of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a refusal: exit code 4, the problem, the remedy, and no writes."""
+"""Common code for tests of refused command lines: exit code 4, and a message instead of a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page that the project writes, with invented facts, for tests and pictures of pages."""
+"""Every HTML page that the project writes, from invented data, for tests and pictures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONG = HOSTILE + " \u0627\u0644\u0639\u0631\u0628\u064a\u0629 " + "very-long-wi
 def hostile(text: str = _LONG) -> dict[str, Any]:
     """Return a report in which ``text`` is appended to every string from hosts, vendors and users.
 
-    The default ``text`` attacks pages and terminals.
+    The default ``text`` contains markup and control characters that attack pages and terminals.
     """
     document = made_up_run.not_certified(
         models="llama3-8b,llama3-70b,llama3-405b",
@@ -65,26 +65,26 @@ def _text_of(name: str) -> str:
 
 
 def document(name: str) -> dict[str, Any]:
-    """Return a copy of the document with this name."""
+    """Return a copy of the report ``name`` in `DOCUMENTS`."""
     made: dict[str, Any] = json.loads(_text_of(name))
     return made
 
 
 def certificate(name: str, directory: Path) -> Path:
-    """Write the certificate of the document with this name, and return its file."""
+    """Write the certificate of the report ``name`` in `DOCUMENTS`, and return its file."""
     page = directory / "certificate.html"
     write_certificate(document(name), page)
     return page
 
 
 def judged_again(directory: Path) -> Path:
-    """Judge the directory of a run again; return the page with the result."""
+    """Evaluate an existing run directory with ``pytest-ckpt judge``; return the page."""
     made_up_run.make_run(directory / "run")
     return _command(directory, "again", "judge", "run", "--cluster=24000")
 
 
 def judged_result(directory: Path) -> Path:
-    """Judge one published result; return the page.
+    """Evaluate one published result with ``pytest-ckpt judge``; return the page.
 
     Only the times of rank 0 are published. The later loads are so fast that they may come from a cache.
     """
@@ -94,9 +94,10 @@ def judged_result(directory: Path) -> Path:
 
 
 def judged_tree(directory: Path) -> Path:
-    """Judge a tree of three published results; return the page.
+    """Evaluate a tree of three published results with ``pytest-ckpt judge``; return the page.
 
-    One result is in time, one is too slow, and one shows only rank 0 and signs of a cache.
+    The first result meets the limits. The second one is too slow. The third one has only rank 0's times, and its loads
+    may come from a cache.
     """
     places = {
         "example-array-1": (MadeRun(), None),
@@ -107,7 +108,7 @@ def judged_tree(directory: Path) -> Path:
 
 
 def judged_hostile_tree(directory: Path) -> Path:
-    """Judge a tree of published results whose names contain markup; return the page."""
+    """Evaluate a tree of published results whose names contain markup; return the page."""
     names = ("array", "</style><script>alert(1)< & ü".replace("/", "_"), "a" * 90)
     return _tree(directory, {name: (MadeRun(), None if name == "array" else [0]) for name in names})
 
@@ -120,7 +121,7 @@ def _tree(directory: Path, places: dict[str, tuple[MadeRun, list[int] | None]]) 
 
 
 def trend(directory: Path) -> Path:
-    """Return the page of the trend of forty nightly runs. The last eight runs are slower."""
+    """Return the trend page of forty nightly runs. The last eight runs are slower."""
     line = entry(made_up_run.make_run(directory / "run"))
     nights = []
     for number in range(40):
@@ -140,7 +141,7 @@ def trend(directory: Path) -> Path:
 
 
 def diff(directory: Path) -> Path:
-    """Compare two runs; return the page. The second run has another release and other mount options, and is slower."""
+    """Compare two runs; return the page. The second run is slower, and has another release and other mount options."""
     ten = {"ckpt_operations": "10"}
     made_up_run.make_run(directory / "first", options=ten, run_id="made-up-before")
     made_up_run.make_run(
@@ -168,7 +169,7 @@ PAGES: dict[str, Callable[[Path], Path]] = {
 
 
 def _command(directory: Path, name: str, *words: str) -> Path:
-    """Run a command in a directory, and return the page that it wrote there."""
+    """Run a subcommand of pytest-ckpt in a directory, and return the page that it wrote."""
     page = directory / f"{name}.html"
     with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(directory):
         code = main([*words, f"--html={page}"])

@@ -1,4 +1,4 @@
-"""The engine safetensors with one rank: its shard, a save and a load."""
+"""Common code for tests of the engine safetensors with one rank: its shard, a save and a load."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def save(directory, number=CHECKPOINT, engine=None):
 
 
 def load(directory, number=CHECKPOINT, engine=None):
-    """Load as a rank does; return (loaded bytes, comparison)."""
     return posix_files.load(engine or engine_of(), directory, number)
 
 
@@ -40,7 +39,7 @@ def expected(number, tensor, rank=0):
 
 
 def tensors_of(shard=SHARD):
-    """Return the tensors with which a rank would call the library, as {file name: {tensor name: (type, bytes)}}."""
+    """Return the tensors that a rank passes to the library, as {file name: {tensor name: (type, bytes)}}."""
     given_to, number = {}, 0
     for file in shard_files(shard, SAFETENSORS_FILES):
         given_to[file.name] = {}
@@ -53,7 +52,7 @@ def tensors_of(shard=SHARD):
 
 @functools.cache
 def right():
-    """Return the expected content of the files of a checkpoint, by file name."""
+    """Return {file name: expected content} of a checkpoint."""
     files = {place: bytes(_bare_file(tensors)) for place, tensors in tensors_of().items()}
     return files | {INDEX: index_of(SHARD)}
 

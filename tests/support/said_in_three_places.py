@@ -1,4 +1,4 @@
-"""A value for every option of the contract, and the settings from a command line."""
+"""An example value for every option of the contract, and functions that resolve settings."""
 
 from __future__ import annotations
 

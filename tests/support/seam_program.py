@@ -1,7 +1,7 @@
-"""The program of two ranks in tests of the interfaces of engines, stores and strategies.
+"""The program of two ranks in tests of the interfaces between engines, stores and strategies.
 
-Run it with ``python -m`` under mpiexec; rank 0 prints a line of JSON. ``SEAM_AREA`` in the environment is the area.
-With ``SEAM_HANG``, rank 1 blocks in the write of its second save.
+Run it with ``python -m`` under mpiexec. Rank 0 prints one line of JSON. The environment variable ``SEAM_AREA`` is the
+area (the directory of the run) as JSON. With ``SEAM_HANG``, rank 1 blocks in the first write of its second save.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main():
 
 
 def measure(area, group, activity, strategy_name, engine, model):
-    """Save and load two checkpoints, delete them, and return the results."""
+    """Save, load and delete two checkpoints; return the results."""
     store = load(area.opener)(area)
     subject = Subject(model=model, mode="test")
     do = Operations(group, activity, subject, LAYOUT.rank(group.rank), store)

@@ -1,15 +1,16 @@
 """Selection and parallelism of the project's own tests: a plugin that tests/conftest.py loads.
 
-Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``. Tests that need a lab (several
-hosts, storage servers, whole matrices of faults) are marked ``lab`` by the table below; .ci/labs runs these, and
-.ci/run all others on each change.
+Plain ``pytest`` runs the fast set. ``pytest --all`` also runs the tests marked ``thorough``. The tables below mark
+thorough tests as ``lab`` if they need a lab: several hosts, storage servers, or a complete fault matrix. .ci/labs runs
+the tests marked ``lab``; .ci/run runs all others on each change.
 
-If no file is named, the number of processes is the number of cores plus 2 (with ``--all`` plus 4), at most 8, because
-most tests wait for other processes. Each process runs one module at a time. Tests marked ``alone`` run when no other
-test runs. A test that takes 15 minutes is ended and prints the stack of each thread.
+If the command line names no file, the number of processes is the number of cores plus 2 (with ``--all`` plus 4), at
+most 8. This exceeds the cores because most tests wait for other processes. Each process runs one module at a time.
+Tests marked ``alone`` run while no other test runs. After 15 minutes, a test is ended and prints all thread stacks.
 
-A run of pytest-ckpt in a checkout loads this file too, possibly without the packages that tests need; then it is
-inactive. ``pytest --help`` and ``pytest --markers`` work there, and running the tests prints the missing packages.
+A run of pytest-ckpt in a checkout also loads this plugin. The plugin then deactivates itself, and the packages that
+tests need may be missing. If they are missing in a test run, an error names them; ``pytest --help`` and ``pytest
+--markers`` work.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _FailuresAtOnce:
-    """Prints the reason for a failure immediately, because the run of all tests takes an hour and may be stopped."""
+    """Prints each failure immediately. A run of all tests takes an hour and may be stopped before its summary."""
 
     def __init__(self, terminal: pytest.TerminalReporter) -> None:
         self._terminal = terminal
@@ -237,7 +238,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def examples(count: int) -> int:
     """Return the number of examples for an expensive property test.
 
-    It is ``count`` in the run of all tests, and a fifth of it in the fast set.
+    With ``--all`` it is ``count``; in the fast set it is a fifth of ``count``.
     """
     from hypothesis import settings  # noqa: PLC0415
 
@@ -245,7 +246,7 @@ def examples(count: int) -> int:
 
 
 def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
-    """Return the cases of a test. The first ``fast`` ones always run, the others only in the run of all tests."""
+    """Return the cases of a test. The first ``fast`` cases always run; the others run only with ``--all``."""
     found = []
     for number, case in enumerate(cases):
         values = case if isinstance(case, tuple) else (case,)
@@ -255,7 +256,7 @@ def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Distribute the tests over processes, before pytest-xdist reads their number."""
+    """Set the number of test processes, before pytest-xdist reads it."""
     if _is_all_of_ours(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
         more = 4 if config.option.all_tests else 2
         config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + more)
@@ -263,21 +264,21 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Pass to a process of pytest-xdist whether it collects exactly the fast set."""
+    """Report to each process of pytest-xdist whether exactly the fast set is collected."""
     option = node.config.option
     is_cut = option.all_tests or option.keyword or option.markexpr or getattr(option, "lf", False)
     node.workerinput[HAS_FAST_SET] = _is_all_of_ours(node.config) and not is_cut
 
 
 def _is_of_the_product(config: pytest.Config) -> bool:
-    """Whether this run judges a target, so that it runs no tests of the project."""
+    """Whether this is a run of pytest-ckpt on a target, instead of the project's own tests."""
     return any(config.getoption(name, None) for name in ("ckpt_target", "ckpt_config"))
 
 
 def _is_all_of_ours(config: pytest.Config) -> bool:
     """Whether this run was started for all test files of the project.
 
-    It is not a run that judges a target, a run of named files, a listing, or a process of pytest-xdist.
+    False for a run on a target, for named files, for ``--collect-only``, and in the processes of pytest-xdist.
     """
     return (
         config.args_source is pytest.Config.ArgsSource.TESTPATHS
@@ -289,7 +290,7 @@ def _is_all_of_ours(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each process one module at a time, because the tests of a module share fixtures."""
+    """Assign one module at a time to each process, because the tests of a module share fixtures."""
     if config.getvalue("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only if pytest-xdist is installed
@@ -297,10 +298,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByModule(LoadScopeScheduling):
         @functools.cached_property
         def _pieces(self) -> dict[str, str]:
-            """Return the unit of work of each test, which is its module.
+            """Return {test: unit of work}. The unit of a test is its module.
 
-            In a module of `SPREAD`, each test is a unit. If tests of a module are not consecutive, each sequence is a
-            unit.
+            In a module of `SPREAD`, each test is a separate unit. If the tests of a module are not consecutive, each
+            consecutive group is a unit.
             """
             follow = enumerate(itertools.groupby(self.collection or (), lambda nodeid: nodeid.partition("::")[0]))
             return {
@@ -318,7 +319,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Exclude the collected tests from garbage collection, because ten thousand permanent objects slow each pass."""
+    """Exclude the collected tests from garbage collection.
+
+    Ten thousand permanent objects would slow each collection.
+    """
     if not _is_of_the_product(session.config):
         session.config.stash[IMPORTED] = {name for name in _TAKE_SECONDS if name in sys.modules}
         gc.collect()
@@ -326,7 +330,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark tests that need a lab, before ``-m`` selects."""
+    """Add the mark ``lab`` to tests that need a lab, before ``-m`` selects tests."""
     is_lab = item.nodeid.startswith(LABS) and not item.nodeid.startswith(NOT_LABS)
     matrix = item.nodeid.partition("[")[0]
     if matrix in MATRICES:
@@ -342,7 +346,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests that are not in the requested set, and order the others.
 
-    The longest modules run first, and tests marked ``alone`` run last.
+    The longest modules run first; tests marked ``alone`` run last.
     """
     other_set = "in_short" if config.getoption("all_tests") else "thorough"
     if left_out := [item for item in items if item.get_closest_marker(other_set)]:
@@ -380,9 +384,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @contextlib.contextmanager
 def beside_others(directory: Path, *, alone: bool) -> Iterator[None]:
-    """Run the ``with`` block concurrently with the blocks of other processes.
+    """Run the ``with`` block concurrently with the blocks of other processes, or exclusively if ``alone`` is True.
 
-    First wait until no process runs a block with ``alone``. With ``alone``, wait until no other process runs a block.
+    A block with ``alone`` starts when no other block runs. No other block starts until it ends.
     """
     with (directory / "door.lock").open("w") as door, (directory / "room.lock").open("w") as room:
         # A process that waits for exclusive access blocks new entries, so that the others finish.

@@ -1,8 +1,8 @@
-"""Simulated arrays with known properties, as distributions of the time of an operation. Pure, seeded.
+"""Simulated arrays with known properties, as random distributions of operation times.
 
-A time is a multiple of the array's usual time. The margin of an array is the margin of its usual time, as on a
-certificate: with a margin of 20 % the usual time is 80 % of the limit. In service, an array is good if at most one
-operation in a hundred exceeds the limit.
+Times are relative to the array's usual time. The margin compares the usual time with the limit, as on a certificate:
+with a margin of 20 %, the usual time is 80 % of the limit. In service, an array is good if at most one operation in a
+hundred exceeds the limit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NORMAL = statistics.NormalDist()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """The simulated times of operations, with one row per array, in multiples of the usual time.
+    """Simulated operation times relative to the usual time, with one row per array.
 
     ``slowest`` are the times of the slowest rank, ``others`` the times of all other ranks.
     """
@@ -49,12 +49,12 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Truth:
-    """One kind of array.
+    """One kind of simulated array, such as an array with a heavy tail.
 
-    ``draw`` returns simulated times. Its arguments are a random generator, the margin, a count of arrays, and the count
-    of operations in each series of a run; the series of one array share its state. ``late`` returns the share of
-    operations in service that take longer than a multiple of the usual time; it is None if the array is not defined by
-    such a share.
+    - ``draw``: returns random times for (generator, margin, count of arrays, count of operations in each series of a
+      run); all series of an array have the same properties
+    - ``late``: returns the share of operations in service that take longer than a given multiple of the usual time;
+      None if the array is good or bad for another reason
     """
 
     name: str
@@ -70,20 +70,20 @@ class Truth:
         return None if self.late is None else self.late(1 / (1 - margin))
 
     def is_good(self, margin: float) -> bool:
-        """Whether an array of this kind should pass with this margin."""
+        """Whether an array with this margin should pass."""
         late = self.late_share(margin)
         return margin >= 0 if late is None else late <= GOOD_LATE_SHARE
 
     @property
     def good_margin(self) -> float:
-        """The smallest margin with which an array of this kind is good."""
+        """The smallest margin of a good array of this kind."""
         return 0.0 if self.late is None else margin_at(self.late, GOOD_LATE_SHARE)
 
 
 def margin_at(late: Callable[[float], float], share: float) -> float:
     """Return the smallest margin at which at most this ``share`` of the operations in service exceeds the limit.
 
-    It is rounded up to 0.01 %. ``late`` returns the share of operations that take longer than a multiple of the usual
+    The result is rounded up to 0.01 %. ``late`` returns the share of operations longer than a multiple of the usual
     time.
     """
     low, high = -1.0, 0.99
@@ -119,7 +119,7 @@ def _tail_late(ratio: float) -> float:
 
 
 def _drift(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
-    """Return operations that become slower with each earlier operation of the run, save or load."""
+    """Return operations that become slower with the number of earlier operations in the run."""
     found, done = [], 0
     for n in series:
         age = np.arange(done + 1, done + n + 1)
@@ -149,7 +149,7 @@ def _unfair(chance: Generator, margin: float, arrays: int, series: Sequence[int]
 
 
 def _unfair_late(ratio: float) -> float:
-    """Return the share of late operations, averaged over the possible disadvantages of the slowest rank."""
+    """Return the share of late operations, averaged over the possible slowdowns of the slowest rank."""
     steps = 500
     return math.fsum(_exceeds(ratio / (1 + _UNFAIR * (i + 0.5) / steps)) for i in range(steps)) / steps
 
@@ -261,5 +261,4 @@ TRUTHS_OF_STEADINESS: tuple[Truth, ...] = (
 
 
 def truth_of(name: str) -> Truth:
-    """Return the kind of array with this name."""
     return next(truth for truth in (*TRUTHS, *TRUTHS_OF_STEADINESS) if truth.name == name)

@@ -1,7 +1,7 @@
-"""Runs on simulated arrays: from the times of operations to the verdict of a requirement.
+"""Runs on simulated arrays: converts operation times into the verdicts of requirements.
 
-The plan gives operations, ranks, bytes and limits. The verdicts are from the functions of `suites/`, called as in a
-run. Pure.
+The run's plan defines the operations, ranks, bytes and limits. The functions of `suites/` evaluate the times as in a
+real run.
 """
 
 from __future__ import annotations
@@ -71,11 +71,14 @@ Series = Sequence[Timed]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One row of the study: a requirement, or several that a run must meet together.
+    """One row of the study: one requirement, or several requirements that a run must meet together.
 
-    ``limits`` contains the limit in seconds of each series of operations, ``operations`` the number of operations in
-    each. ``deciding`` is the number of operations that decide the verdict (0: all). ``measured`` returns the
-    measurement of a run with these series.
+    A run has one or more series of operations:
+
+    - ``limits``: the limit of each series, in seconds
+    - ``operations``: the number of operations in each series
+    - ``measured``: returns the measurement of a run with these series
+    - ``deciding``: the number of operations that decide the verdict (0: all)
     """
 
     name: str
@@ -103,18 +106,21 @@ class Row:
 
 @functools.cache
 def plan(ranks: int = 8) -> Plan:
-    """Return the plan of the simulated run. If ``ranks`` is not 8, the model is sharded in mode open."""
+    """Return the plan of the simulated run with the given number of ranks.
+
+    If ``ranks`` is not 8, the model is sharded in mode open.
+    """
     mode = {} if ranks == 8 else {"ckpt_mode": "open"}
     return plan_run(resolve(OPTIONS | {"ckpt_ranks": str(ranks)} | mode, {}), None)
 
 
 def planned_by(strategy: str, ranks: int = 8) -> PlannedCheckpoint:
-    """Return the planned checkpoint that is saved with this strategy."""
+    """Return the planned checkpoint of this save strategy."""
     return next(each for each in plan(ranks).checkpoints if each.strategy.name == strategy)
 
 
 def timed_requirements() -> set[str]:
-    """Return the required requirements of shared storage whose verdict depends on a time limit of the cluster."""
+    """Return the required requirements for shared storage that have a time limit derived from the cluster."""
     return {
         row.id
         for row in REQUIREMENTS.values()
@@ -194,7 +200,7 @@ def _operations(kind: OperationKind, series: Series, size: int) -> tuple[Operati
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """Creates the measurements of a run with one strategy. ``base`` is the part that all of them share."""
+    """Creates measurements of runs with one strategy. ``base`` contains their common fields."""
 
     base: Measurement
 
@@ -262,9 +268,10 @@ def _constant(seconds: float, series: Series) -> list[Timed]:
 
 
 def _saved_in_background(run: _Run, committed: Series, *, stops: Series, tiers: Tiers | None = None) -> Measurement:
-    """Return a measurement of saves that block the job for ``stops`` and are committed after ``committed``.
+    """Return a measurement of background saves.
 
-    Copying the state takes a small part of the blocked time.
+    They block the job for the times in ``stops``, and commit after the times in ``committed``. Copying the state takes
+    a small share of the blocked time.
     """
     saves = tuple(
         dataclasses.replace(
@@ -321,9 +328,9 @@ def _drain_limit(run: _Run, limits: ClusterLimits, stop: float) -> float:
 
 
 def _tiers(run: _Run, *, lost: float = 1.0) -> Tiers:
-    """Return saves to the local tier that take the same time with and without drains, and a restore of a host's files.
+    """Return results of saves to a local tier and of a restore after the loss of a host.
 
-    The restore takes ``lost`` seconds.
+    Drains do not slow the saves. The restore of the host's files takes ``lost`` seconds.
     """
     size = run.base.bytes
     local = TierRestore(

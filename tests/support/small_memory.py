@@ -1,7 +1,7 @@
 """Simulates a host with little memory: a memory control group, and a matching /proc/meminfo.
 
-All processes in the group, and every page that they read or write through the kernel, count against its limit. So the
-reported memory applies to all caches that these processes can fill.
+The limit of the group includes the memory of its processes and the page cache of the files that they access. The
+reported memory is therefore the maximum for all caches of these processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOTALS = ("MemTotal", "MemFree", "MemAvailable")
 
 
 def cannot() -> str:
-    """Return why a memory control group cannot be created here; an empty text if it can."""
+    """Return the reason why this process cannot create a memory control group; an empty text if it can."""
     try:
         with small_memory(64 << 20):
             return ""
@@ -32,7 +32,7 @@ def cannot() -> str:
 def small_memory(limit_bytes: int) -> Iterator[Path]:
     """Create a control group with a memory limit, and yield its directory.
 
-    At the end, processes that remain in the group are killed. Raises OSError if the group cannot be created.
+    At the end, processes in the group are killed. Raises OSError if the group cannot be created.
     """
     home, limits = _memory_groups()
     group = home / f"pytest-ckpt-{os.getpid()}-{limit_bytes}"
@@ -54,12 +54,12 @@ def small_memory(limit_bytes: int) -> Iterator[Path]:
 
 
 def join(group: Path) -> None:
-    """Move this process into a group. Children that it starts later are in the group, too."""
+    """Move this process into a control group. Its future children are also in the group."""
     (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def meminfo(limit_bytes: int) -> str:
-    """Return the content of /proc/meminfo on a host with this memory."""
+    """Return the content of /proc/meminfo on a host with this much memory."""
     lines = []
     for line in _MEMINFO.read_text().splitlines():
         name, rest = line.split(":", 1)
@@ -71,7 +71,7 @@ def meminfo(limit_bytes: int) -> str:
 def _memory_groups() -> tuple[Path, tuple[str, ...]]:
     """Return the directory of memory control groups, and the names of the files that limit a group.
 
-    In version 1 of control groups, the second file limits memory and swap together.
+    In version 1 of control groups, the second file limits memory plus swap.
     """
     if (GROUPS / "memory").is_dir():
         return GROUPS / "memory", ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")

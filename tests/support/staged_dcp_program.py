@@ -1,7 +1,8 @@
-"""The program of four ranks in two pipeline stages with the engine dcp: ``python -m`` this module, under mpiexec.
+"""The program of four ranks in two pipeline stages with the engine dcp; run it with ``python -m`` under mpiexec.
 
-Ranks 0 and 1 have the layers of one stage, 2 and 3 those of another, and all have the optimizer; only rank 3 has the
-last layer. Each saves and loads twice in the directory of ``STAGED_AREA``; rank 0 prints a line of JSON.
+Ranks 0 and 1 have the layers of the first stage; ranks 2 and 3 have those of the second stage. Only rank 3 has the last
+layer. All ranks have the optimizer. They save and load twice in the area (the directory of the run) that the
+environment variable ``STAGED_AREA`` contains as JSON. Rank 0 prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ SAVES = 2
 
 
 def shard_of(rank):
-    """Return the shard of a rank."""
     layers = [f"layer_{rank // 2}/0", f"layer_{rank // 2}/1"] + (["layer_2/0"] if rank == 3 else [])
     weights = tuple(Tensor(name=name, dtype="float16", elements=50_000) for name in layers)
     optimizer = (Tensor(name="optimizer/0", dtype="float32", elements=100_001),)

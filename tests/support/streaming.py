@@ -1,5 +1,7 @@
-"""Common code for tests of the engine stream: layouts, both engines with the same content, a save and a load with one
-rank."""
+"""Common code for tests of the engine stream: layouts, and a save and a load with one rank.
+
+It also creates the engine torch with the same content.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ REQUEST = 64 << 10
 def by_torch(shard):
     """Return the engine torch of a shard.
 
-    The engine is imported here, because every worker imports this module and importing torch takes seconds.
+    The import is inside the function, because it takes seconds and every worker process imports this module.
     """
     from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415
 
@@ -44,7 +46,7 @@ def by_torch(shard):
 
 
 def shard_of(rank, *files):
-    """Return the shard of a rank. Each of ``files`` contains (dtype, elements) of every tensor of a file."""
+    """Return the shard of a rank. Each of ``files`` is a file: (dtype, number of elements) for each tensor."""
     made = []
     for number, shapes in enumerate(files):
         tensors = (Tensor(name=f"tensor/{n}", dtype=dtype, elements=count) for n, (dtype, count) in enumerate(shapes))
@@ -78,7 +80,7 @@ def save(engine, directory, checkpoint=1):
 
 
 def load(engine, directory, checkpoint=1):
-    """Load in steps and compare after each; return loaded bytes, compared bytes, and all faults."""
+    """Load in steps and compare after each step; return loaded bytes, compared bytes, and all faults."""
     clock = clock_of()
     committed = committed_in(directory, clock, WAYS.setdefault(engine, DirectSupport()))
     loaded, checks = 0, []
@@ -93,7 +95,7 @@ def load(engine, directory, checkpoint=1):
 
 
 def everything(shard):
-    """Return the expected result of `load` if all saved bytes are loaded and there is no fault."""
+    """Return the expected result of `load` if all bytes are loaded without a fault."""
     return shard.bytes, shard.bytes, []
 
 
@@ -102,12 +104,12 @@ def bytes_of(directory):
 
 
 def open_files():
-    """Return the open files of this process, except those that this query opens."""
+    """Return the open files of this process."""
     return {(p.name, str(p.readlink())) for p in Path("/proc/self/fd").iterdir() if p.is_symlink()}
 
 
 def failure_of(act, capfd):
-    """Call ``act``, which must fail, and return the report of the error that the rank sends to the controller."""
+    """Call ``act``, which must raise OSError; return the error report that a rank sends to the controller."""
     activity = Activity()
     with pytest.raises(OSError) as caught:  # noqa: PT011 - the caller checks which error it is
         act(activity)
@@ -118,9 +120,10 @@ def failure_of(act, capfd):
 
 @contextlib.contextmanager
 def transfers(write=None, read=None):
-    """During the block, call ``write`` in place of pwrite, and ``read`` in place of preadv, unless they are None.
+    """Replace os.pwrite by ``write`` and os.preadv by ``read`` during the block (None: not replaced).
 
-    Their arguments are the number of the call, the real function and its arguments. Yield the number of calls so far.
+    The replacements receive the number of the call, the real function, and its arguments. Yields the numbers of calls
+    so far.
     """
     counts = {"pwrite": 0, "preadv": 0}
     lock = threading.Lock()

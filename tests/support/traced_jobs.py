@@ -1,4 +1,4 @@
-"""Jobs that save a checkpoint, and functions that record such jobs as a user does."""
+"""Example jobs that save a checkpoint, and functions that record them with ``pytest-ckpt record``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ if rank == 0:
 
 
 def need_strace() -> None:
-    """Skip the test if strace is not permitted on this machine."""
+    """Skip the test if strace is missing or not permitted on this machine."""
     strace = shutil.which("strace")
     if not strace or subprocess.run([strace, "-q", "-o", "/dev/null", "true"], check=False).returncode:
         pytest.skip("no strace that may trace")
@@ -85,10 +85,10 @@ def need_strace() -> None:
 def record(
     directory: Path, script: str, *words: str, label: str = "", options: Sequence[str] = ("--no-pauses",)
 ) -> subprocess.CompletedProcess[str]:
-    """Record a script that saves below its first argument, and return the completed command.
+    """Record a job script with ``pytest-ckpt record``; return the completed command.
 
-    The pattern is written to ``job.pattern.json`` in ``directory``. By default it has no pauses, because they differ
-    between runs.
+    The script saves below its first argument. The pattern is written to ``job.pattern.json`` in ``directory``. By
+    default it contains no pauses, because pauses differ between runs.
     """
     job, under = directory / "job.py", directory / "saved"
     job.write_text(script)
@@ -100,7 +100,7 @@ def record(
 
 
 def calls_by_file(found: JobFiles) -> dict[str, list[tuple[str, int]]]:
-    """Return the calls on each file as (call, bytes), by file name, in the order of the files' first calls."""
+    """Return {file name: (call, bytes) of each call}, in the order of the files' first calls."""
     paths = {number: path for path, number in found.numbers.items()}
     made: dict[str, list[tuple[str, int]]] = {}
     for act in found.acts:
@@ -111,7 +111,7 @@ def calls_by_file(found: JobFiles) -> dict[str, list[tuple[str, int]]]:
 
 
 def traced_save(directory: Path, engine: str, whole: Layout, pattern: str = "") -> JobFiles:
-    """Save below ``directory`` as one rank under strace; return the calls on the saved files."""
+    """Save below ``directory`` as one rank under strace; return the recorded calls on the saved files."""
     target, log = directory / "target", directory / "log"
     target.mkdir()
     names = ",".join(f"?{call}" for call in sorted(CALLS | BIRTHS))

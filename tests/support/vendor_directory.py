@@ -1,4 +1,4 @@
-"""The example directory of a vendor in the documentation, for tests."""
+"""The example vendor directory in docs/examples, for tests."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ SUITE = "the suite of ACME"
 
 
 def put_example(home: Path) -> Path:
-    """Copy the example directory into ``home``, under a name with spaces; return the copy."""
+    """Copy the example directory into ``home``, under a name that contains spaces; return the copy."""
     return Path(shutil.copytree(EXAMPLE, home / SUITE, ignore=shutil.ignore_patterns("__pycache__")))

@@ -1,4 +1,4 @@
-"""Facts about this host as a client, from fake /proc and /sys trees. Facts that the trees lack are left out."""
+"""Facts about this host as a storage client, from fake /proc and /sys trees. Missing files give no facts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_this_host_has_some():
 
 @pytest.fixture
 def plant(tmp_path):
-    """Return a function that writes files below a fake root directory, and returns that directory."""
+    """Return a function that writes files below a fake root directory, and returns this directory."""
 
     def planted(**files):
         for name, text in files.items():

@@ -1,4 +1,4 @@
-"""Pictures that users supply: PNG and JPEG are accepted; all others are refused with a reason."""
+"""Pictures that users supply: PNG and JPEG are accepted; other formats are refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Libraries that replace calls of the C library are named with these calls; other preloaded code is disclosed."""
+"""Preloaded libraries that replace calls of the C library: the report names the library and the calls.
+
+Other preloaded code is reported as a start-up hook.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ SLOW_CLOCK = (
 
 
 def look(**environment):
-    """Start a process with this environment; return its (replaced calls, start-up hooks)."""
+    """Start a process with this environment; return its ({library: replaced calls}, start-up hooks)."""
     path = f"{environment.pop('PYTHONPATH', '')}:{CHECKOUT}"
     done = subprocess.run(
         [sys.executable, "-c", LOOK],
@@ -127,7 +130,6 @@ def test_a_c_library_of_ones_own_is_disclosed(tmp_path):
 
 
 def _c_library():
-    """Return the path of this process's C library."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         if Path(name := line.split()[-1]).name.startswith("libc.so"):
             return name

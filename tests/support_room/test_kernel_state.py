@@ -1,4 +1,4 @@
-"""Processes that the kernel does not run: blocked in a call, or stopped by a signal or a frozen cgroup."""
+"""Processes that do not run: blocked in a system call, stopped by a signal, or in a frozen cgroup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def process() -> Iterator[int]:
 
 @pytest.fixture
 def freezer() -> Iterator[Path]:
-    """Return a new cgroup that a test can freeze, of version 1 or 2."""
+    """Return a new cgroup, of version 1 or 2, that a test can freeze."""
     for home in (Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")):
         group = home / f"ckpt-test-{os.getpid()}"
         try:

@@ -1,4 +1,4 @@
-"""Memory limits of a process: those of its own control group and of the groups around it, in versions 1 and 2."""
+"""Memory limits of a process, from its own control group and the parent groups, in versions 1 and 2."""
 
 from __future__ import annotations
 

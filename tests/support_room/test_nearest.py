@@ -1,4 +1,4 @@
-"""The known words that are proposed for an unknown word."""
+"""Suggestions of similar known words for an unknown word."""
 
 from __future__ import annotations
 

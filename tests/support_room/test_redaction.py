@@ -1,4 +1,4 @@
-"""Secrets do not reach any file: each place by itself, and a real run with secrets in all places."""
+"""No file contains secrets: each source of secrets separately, and a real run with secrets in all sources."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ PLAIN = st.recursive(
 
 
 def shape(value):
-    """Return a JSON document with each text replaced by the word "text"."""
+    """Return a JSON document in which "text" replaces each string."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, dict):
@@ -169,7 +169,7 @@ IN_OPTIONS = ("planted-token-of-the-launcher", "planted-word-of-a-url", "planted
     "workers", [pytest.param((), marks=pytest.mark.thorough, id="alone"), pytest.param(("-n", "2"), id="xdist")]
 )
 def test_no_planted_secret_reaches_a_file_of_a_real_run(front_door, pytester, monkeypatch, workers):
-    """Secrets are in options, in the environment, and in the output of a launcher that repeats both."""
+    """Secrets are in options and in the environment. The launcher prints them to its output."""
     target = pytester.path / "target"
     target.mkdir()
     launcher = pytester.path / "launch"

@@ -1,4 +1,4 @@
-"""A simulated host with little memory keeps no more than its limit, and programs on it see this limit."""
+"""A simulated host with little memory: its memory use stays below the limit, and programs see this limit."""
 
 from __future__ import annotations
 

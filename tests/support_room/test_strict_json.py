@@ -1,4 +1,4 @@
-"""JSON is read strictly: invalid numbers, and documents that another parser could read differently, are refused."""
+"""JSON is parsed strictly: invalid numbers, and documents that parsers interpret differently, are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units in values that people type, and in values that are shown to them."""
+"""Units in typed values and in displayed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wait is printed after half a minute without other output, with the thing that is awaited."""
+"""A run that waits prints what it waits for after 30 s without other output."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ SECONDS = 60.0
 
 
 class Clock:
-    """A clock that advances only when a test changes it."""
-
     now = 100.0
 
     def __call__(self) -> float:
@@ -28,7 +26,7 @@ class Clock:
 
 
 def told_after(seconds: float, clock: Clock, waits_of: Waits, said: list[str]) -> list[str]:
-    """Let ``seconds`` pass, and let the waiting thread look once a second; return the lines printed in this time."""
+    """Advance the clock by ``seconds`` in steps of one second; return the lines printed in this time."""
     said.clear()
     for _ in range(round(seconds)):
         clock.now += 1
@@ -87,7 +85,7 @@ def gate(tmp_path: Path) -> Path:
 def said(gate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Return a list that receives the printed lines.
 
-    A line that is printed opens the gate, so that a call that waits for it continues.
+    Each printed line also opens the named pipe ``gate``. A call that waits for the pipe then continues.
     """
     monkeypatch.setattr(waits, "TELL_SECONDS", 0.0)
     monkeypatch.setattr(waits, "LOOK_SECONDS", 0.05)

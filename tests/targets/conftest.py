@@ -1,4 +1,4 @@
-"""Fixtures for tests of the misbehaving FUSE targets: one target with two mounts per module."""
+"""Fixtures for tests with the faulty FUSE target: one target with two mounts for each test module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
 
 @pytest.fixture
 def target(mounted: Target) -> Iterator[Target]:
-    """Return the target, empty and without faults. A test may switch faults on."""
+    """Return the target, empty and without faults. The test may enable faults."""
     yield mounted
     mounted.clear()
     mounted.empty()

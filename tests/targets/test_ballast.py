@@ -1,4 +1,4 @@
-"""Ballast is written in order into a new file. If the storage has no space, an OSError is raised."""
+"""Ballast (a file that fills the target) is written in order into a new file. Errors of the storage are raised."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ckpt.targets.posix.store import write_ballast
 
 
 def pieces(texts: list[bytes]) -> Iterator[bytearray]:
-    """Yield texts in one buffer that is used again, as ranks create content."""
+    """Yield each text in the same buffer, which is overwritten each time, as ranks do with content."""
     memory = bytearray(4)
     for text in texts:
         memory[:] = text

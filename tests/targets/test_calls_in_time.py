@@ -1,4 +1,7 @@
-"""The time limit of a call begins when its process has started, so a busy host does not look like silent storage."""
+"""The time limit of a call in a separate process starts when the process runs.
+
+A busy host is therefore not reported as storage that does not answer.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ HANG, LONG_SECONDS = "time:sleep", 1000
 
 @pytest.fixture
 def late_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Replace the interpreter of new processes by one that starts late; return the delay in seconds."""
+    """Replace the Python interpreter by one that starts late; return the delay in seconds."""
     seconds = patience(1.0)
     late = tmp_path / "python"
     late.write_text(f'#!/bin/sh\nsleep {seconds}\nexec {shlex.quote(sys.executable)} "$@"\n')
@@ -75,9 +78,9 @@ def test_no_end_of_a_pipe_is_left_open() -> None:
 
 
 def dies(times: int, count: Path) -> int:
-    """Kill this process in the first ``times`` calls; after that, return the number of the call.
+    """Kill this process in the first ``times`` calls. Later calls return their number.
 
-    ``count`` is a file that counts the calls.
+    The file ``count`` stores the number of calls.
     """
     number = len(count.read_bytes()) + 1 if count.exists() else 1
     count.write_bytes(b"." * number)

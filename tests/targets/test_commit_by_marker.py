@@ -1,4 +1,4 @@
-"""A file system that refuses to rename directories: the probe that detects it, and the commit by a marker file."""
+"""A file system that refuses to rename directories: its detection, and the commit by a marker file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_another_error_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def committed(directory: Path) -> PosixStoreByMarker:
-    """Save and commit a checkpoint with a marker file; return the store."""
+    """Save and commit a checkpoint by a marker file; return the store."""
     store, clock = PosixStoreByMarker(directory), Clock(activity=Activity())
     store.prepare("m")
     sink = store.begin(REF, clock).create("a", None)

@@ -1,4 +1,4 @@
-"""The compact target behaves like other file systems, and needs little memory for stored checkpoints."""
+"""The compact target behaves like other file systems, and stores checkpoints in little memory."""
 
 from __future__ import annotations
 

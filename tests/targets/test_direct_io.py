@@ -1,4 +1,4 @@
-"""The errors that mean a refusal of direct I/O are the same for all callers."""
+"""Direct I/O: the errors by which file systems refuse it, its alignment, and writes that use the page cache instead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFUSALS = [errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS]
 
 
 def direct_open_answers(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """Let every open with O_DIRECT fail with error ``number``."""
+    """Make every open with O_DIRECT fail with errno ``number``."""
     real = os.open
 
     def refuse(path: Any, flags: int, *more: Any, **named: Any) -> int:
@@ -96,9 +96,9 @@ SIZE = 3 * (64 << 10) + 4096
 
 
 def written_as_stated(stated: int | None, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DirectFile, list[Any]]:
-    """Write a file for which the kernel states the alignment ``stated``.
+    """Write a file on a file system for which the kernel states the direct I/O alignment ``stated``.
 
-    Return the file and its write requests as (offset, bytes, whether direct).
+    Returns the file and its write requests as (offset, bytes, whether direct).
     """
     requests = []
 

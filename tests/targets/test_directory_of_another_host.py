@@ -1,4 +1,4 @@
-"""A directory that another host has just created, while this client's cache still says that it does not exist."""
+"""A directory that another host has just created, but that this client's cache still reports as missing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pytest_ckpt.targets.posix import checkpoint
 
 @pytest.fixture
 def forgets_after(monkeypatch):
-    """Return a function ``make(count)`` that hides existing directories in the first ``count`` lookups.
+    """Return a function ``make(count)`` that hides existing directories from the first ``count`` lookups.
 
-    It returns the list of looked-up paths.
+    ``make`` returns the list of looked-up paths.
     """
     lstat, asked = Path.lstat, []
 

@@ -1,4 +1,4 @@
-"""``pytest-ckpt doctor`` on a target that does not answer: it reports this and finishes its other checks."""
+"""``pytest-ckpt doctor`` on a target that does not answer: it reports the target and finishes its other checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each fault of bytes, mappings, locks, names, times and space on a mounted target fails the check that names it."""
+"""Each fault of bytes, mappings, locks, names, times and space on a mounted target fails its check."""
 
 from __future__ import annotations
 
@@ -115,10 +115,7 @@ def test_readers_through_mappings_that_never_worked_are_not_called_tried(target:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "call"), [("concurrent O_TRUNC hangs", "open with O_TRUNC"), ("hang", "write")])
 def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
-    """The check prints its result while the call still hangs.
-
-    Its files are removed when the fault is cleared.
-    """
+    """The check prints its result while the call still hangs. It removes its files after the fault is disabled."""
     target.fault(fault)
     words = ["TRUNCATE.concurrent", f"--directory={target.path}", "--share=0.05", "--patience=1", "--json"]
     command = [sys.executable, "-m", "pytest_ckpt.conformance", *words]
@@ -138,7 +135,7 @@ def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
 
 
 def test_free_space_that_never_changes_is_told(target: Target):
-    """Free space that never changes is reported. The check waits one second for a change here, instead of sixty."""
+    """The check waits one second for a change of the free space, instead of sixty."""
     sabotage = (
         "import dataclasses, pytest_ckpt.conformance.posix.capabilities as capabilities\n"
         "name = 'CAPABILITIES.statfs'\n"

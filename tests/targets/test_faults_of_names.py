@@ -1,4 +1,4 @@
-"""Checks of renames, visibility, staleness, races and names, each on a target with the fault that it detects."""
+"""Checks of renames, visibility, staleness, races and names, each with the fault that it detects."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ OURS = [name for name in BY_NAME if name.split(".")[0] in
 
 
 def on(target, check, **more):
-    """Run a check that uses both mounts of a target; return its observation."""
+    """Run a check with both mounts of a target as clients; return its observation."""
     return made(check, target.path, f"--second-directory={target.second}", share=0.02, **more)
 
 
 def patient(times):
-    """Return Python code that a check runs first.
+    """Return Python code that sets ``GIVE_UP_TIMES`` before a check runs.
 
-    It sets ``GIVE_UP_TIMES``, which decides how soon the check stops waiting for a cache.
+    ``GIVE_UP_TIMES`` controls after which time the check stops waiting for a cache.
     """
     return f"import pytest_ckpt.conformance.posix.visible as visible\nvisible.GIVE_UP_TIMES = {times}"
 

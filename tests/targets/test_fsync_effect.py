@@ -1,4 +1,4 @@
-"""The effect of fsync: the kernel's count of dirty pages falls. Without such a count, the device's writes are used."""
+"""The effect of fsync is measured by the kernel's count of dirty pages, or else by the device's written sectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def directory(make_home):
 
 @pytest.fixture
 def no_cachestat(monkeypatch):
-    """Simulate an older kernel, which has no cachestat."""
+    """Simulate an older kernel without cachestat."""
 
     def refuse(_descriptor):
         raise OSError(errno.ENOSYS, "no cachestat")
@@ -32,7 +32,7 @@ def no_cachestat(monkeypatch):
 
 
 class Device:
-    """Fake counters of the device below the directory. Each fsync adds ``by_fsync`` written sectors."""
+    """Fake counters of the directory's device. Each fsync adds ``by_fsync`` written sectors."""
 
     def __init__(self, root, directory, monkeypatch):
         number = os.stat(directory).st_dev
@@ -113,9 +113,9 @@ def test_an_option_of_the_mount_that_takes_fsync_its_effect_is_kept(directory, m
 
 @pytest.fixture
 def overlay(mount, make_home):
-    """Return a function that mounts an overlay and returns its mount point.
+    """Return a function that mounts an overlay file system and returns its mount point.
 
-    The layers are in a file system of the given kind.
+    ``kind`` is the file system of the layers.
     """
     mounted = []
 

@@ -1,4 +1,4 @@
-"""A power cut of the FUSE target without faults removes unsynced data and nothing else."""
+"""A power cut of the healthy FUSE target removes unsynced data and nothing else."""
 
 from __future__ import annotations
 
@@ -114,5 +114,5 @@ def syncs(deed: Deeds) -> bool:
 
 
 def without_modes(seen: dict[str, object]) -> dict[str, object]:
-    """Return what was seen of each name without its permissions, which a power cut does not change."""
+    """Return the state of each name without its permissions, which a power cut does not change."""
     return {name: known[1:] for name, known in seen.items()}

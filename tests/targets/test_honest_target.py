@@ -1,4 +1,4 @@
-"""The FUSE target without faults behaves like an ordinary directory. After its end, nothing stays mounted."""
+"""The healthy FUSE target behaves like an ordinary directory, and is unmounted when it ends."""
 
 from __future__ import annotations
 

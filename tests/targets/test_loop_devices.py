@@ -1,4 +1,4 @@
-"""Real file systems on loop devices, in which tests simulate power cuts. They break as intended; nothing is left."""
+"""Real file systems on loop devices fail as their methods state, and leave no mounts or devices."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_a_power_cut_keeps_what_was_fsynced_and_takes_the_rest(home, kind):
 
 
 def test_a_drive_that_lies_about_flush_loses_what_was_fsynced(home):
-    """A file system on a drive that ignores a flush loses data that were fsynced.
+    """A file system on a drive that ignores flush requests loses fsynced data in a power cut.
 
-    The drive is a loop device whose file is on the FUSE target.
+    The drive is a loop device whose image file is on the FUSE target.
     """
     for fault, survives in ((None, True), ("fsync of files is lost", False)):
         with misbehaving(home) as liar, loop_mount(home, "ext4", 64, image=liar.path / "image") as mount:

@@ -1,4 +1,4 @@
-"""Checksums of S3 equal their definitions: each gives the published check value."""
+"""The checksums of S3 match their specifications: each gives the published check value."""
 
 from __future__ import annotations
 

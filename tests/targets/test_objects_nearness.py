@@ -1,4 +1,4 @@
-"""Whether an endpoint is on this host, by loopback or by another address of the host."""
+"""Detection of an endpoint on this host, by loopback or by another address of the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ckpt.targets.objects.target import endpoint_location, target
 
 
 def own_address() -> str:
-    """Return an address of this host that is not loopback; skip the test if there is none."""
+    """Return an address of this host other than loopback; skip the test if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
         try:
             # Nothing is sent: the kernel only chooses the address by its routes.

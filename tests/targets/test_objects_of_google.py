@@ -1,4 +1,4 @@
-"""A bucket of Google as a target: credentials, and uploads in parts."""
+"""A Google Cloud Storage bucket as a target: credentials, and uploads in parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAME = "robot@vendor.iam.gserviceaccount.com"
 
 
 class _Google(BaseHTTPRequestHandler):
-    """A server that issues tokens. It answers a request by the end of its path, as ``answers`` says."""
+    """A server that issues access tokens. ``answers`` maps the end of a request's path to the answer."""
 
     answers: dict[str, tuple[int, dict[str, Any]]]
     asked: list[tuple[str, str]]
@@ -54,9 +54,9 @@ class _Google(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[type[_Google], Access]]:
-    """Start a server of tokens and of a bucket, and create a service account.
+    """Start a server for access tokens and a bucket, and create a service account.
 
-    Return (handler class of the server, access).
+    Yields (handler class of the server, access).
     """
     handler = type("Handler", (_Google,), {"answers": {"/o": (200, {}), "/checkpoints": (200, {})}, "asked": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

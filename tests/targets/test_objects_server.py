@@ -1,4 +1,4 @@
-"""The embedded object-store server works with boto3: it does what S3's clients rely on."""
+"""The embedded object-store server works with boto3, and provides the guarantees that S3 clients expect."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_key_that_is_overwritten_is_always_whole(client):
 def test_who_reads_slowly_gets_what_was_there_when_he_asked(client):
     """A slow reader gets the old bytes of an object that is replaced during the read.
 
-    The server sends pages of its file without a copy. They would become zeros if another object got their space.
+    The server sends pages of its file without a copy. It must not reuse their space before the read ends.
     """
     host, _, port = client.meta.endpoint_url.rpartition("//")[2].partition(":")
     data, keys = os.urandom(250_000), [f"slow/{number}" for number in range(8)]
@@ -262,14 +262,14 @@ def test_space_goes_back_when_nobody_holds_it_and_all_of_it_with_the_process():
 
 
 def file_of(endpoint):
-    """Return the path in /proc of the file in which the server at an endpoint stores its objects."""
+    """Return the /proc path of the file in which the server stores its objects."""
     files = [fd for fd in Path(f"/proc/{server_of(endpoint)}/fd").iterdir() if "deleted" in os.readlink(fd)]
     (file,) = [fd for fd in files if int(fd.name) > 2]
     return file
 
 
 def server_of(endpoint):
-    """Return the id of the process that listens at an endpoint."""
+    """Return the id of the process that listens on an endpoint."""
     port = f":{int(endpoint.rpartition(':')[2]):04X} "
     (inode,) = [line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if port in line[:25]
                 and line.split()[3] == "0A"]  # fmt: skip

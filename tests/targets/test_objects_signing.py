@@ -1,4 +1,4 @@
-"""Requests are signed as in AWS's documentation. Keys are read from the same places as by AWS's SDKs."""
+"""Requests are signed as in AWS's documentation. Credentials are read from the same sources as in AWS's SDKs."""
 
 from __future__ import annotations
 

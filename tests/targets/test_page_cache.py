@@ -1,4 +1,4 @@
-"""The resident part of a file, by two kernel calls, which must agree."""
+"""The number of cached (resident) bytes of a file: the kernel calls cachestat and mincore must agree."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def drop(path):
 
 @pytest.fixture
 def on_disk(tmp_path):
-    """Return an empty directory on a disk, where the kernel can drop pages; skip the test if there is none."""
+    """Return an empty directory on a disk, where the kernel can drop pages; skip the test if there is no disk."""
     if mount_of(tmp_path.resolve()).file_system == "tmpfs":
         home = Path(tempfile.mkdtemp(prefix="ckpt-", dir="/var/tmp"))
         if mount_of(home).file_system == "tmpfs":
@@ -103,7 +103,7 @@ def test_both_gauges_agree_page_by_page(on_disk, pages):
 
 
 def test_dirty_pages_stay_until_they_are_synced(on_disk, probe):
-    """A drop does not remove dirty pages, so an fsync must come before it."""
+    """Dropping the cache does not remove dirty pages, so an fsync is required first."""
     path = on_disk / "file"
     with path.open("wb") as file:
         file.write(os.urandom(SIZE))

@@ -1,4 +1,4 @@
-"""Clean-up removes the files of a run and nothing else, also if other files have taken their place."""
+"""Clean-up removes only the files of the run, even if other files have replaced them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(target):
 
 @pytest.fixture
 def precious(tmp_path):
-    """Return a directory outside of the target with a file of another user."""
+    """Return a directory outside the target with a file of another user."""
     directory = tmp_path / "precious"
     (directory / "checkpoint-0001").mkdir(parents=True)
     (directory / "checkpoint-0001" / "a.pt").write_text("years of work")
@@ -142,9 +142,9 @@ def test_a_link_in_place_of_the_run_s_own_directory_is_not_followed(run, preciou
 
 
 def test_the_run_s_directory_is_known_by_its_word_when_the_file_system_numbers_it_anew(run, target):
-    """The run's directory is recognized by the owner file in it, although its inode number has changed.
+    """The run's directory is recognized by its owner file, although its inode number has changed.
 
-    sshfs and exFAT by FUSE assign a new number once the kernel has forgotten the directory.
+    sshfs and exFAT by FUSE assign a new number after the kernel has dropped the directory from its cache.
     """
     make(run, *NAMES)
     run.path.rename(target / "moved")
@@ -231,7 +231,7 @@ def test_of_any_tree_exactly_what_is_known_goes(known, found):
 
 
 def walkable(file, known):
-    """Return whether all directories above a file contain files of the run, which are ``known``."""
+    """Return whether each directory above a file contains at least one of the run's files ``known``."""
     above = [str(p) for p in Path(file).parents if str(p) != "."]
     return all(any(name.startswith(directory + "/") for name in known) for directory in above)
 
@@ -341,10 +341,7 @@ def test_a_run_whose_controller_has_ended_is_a_leftover(target):
 
 
 def test_a_clock_that_is_set_makes_no_leftover_of_a_run_that_lives(target, monkeypatch):
-    """If the clock is set, a run in progress is not taken for a leftover.
-
-    The kernel computes the boot time from the time of day, so setting the clock changes it.
-    """
+    """Setting the clock does not make a running run a leftover, although the computed boot time changes."""
     RunDirectory(target, "alive").create()
     true = psutil.boot_time()
     for module in (psutil, psutil._pslinux):
@@ -364,10 +361,7 @@ def test_a_run_of_another_host_is_told_too_since_nobody_here_can_know(target):
 
 
 def test_files_by_which_hosts_were_to_know_the_target_are_leftovers_of_a_killed_controller(target):
-    """Files of the check for the same target are leftovers if their controller was killed.
-
-    Each host creates such a file next to the controller's. While the controller lives, they are not leftovers.
-    """
+    """Hosts create files to check that they share the target. These are leftovers only if the controller has ended."""
     sign = sign_of("seen", "same")
     for of in (sign, sign.of_rank(8)):
         (target / of.name).write_text(of.word)

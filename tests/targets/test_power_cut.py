@@ -1,4 +1,4 @@
-"""Cutting the power of a loop device's file system: durable data stay, and all other data are lost."""
+"""A power cut of a loop device's file system: durable data remain, and other data are lost."""
 
 from __future__ import annotations
 
@@ -105,7 +105,10 @@ def test_who_keeps_it_from_being_unmounted_is_named(mount: Mounts) -> None:
 
 @contextmanager
 def another_namespace() -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that keeps all current mounts, even after an unmount here, as a container or browser does."""
+    """Start a process whose mount namespace keeps the current mounts, even after an unmount here.
+
+    Containers and browsers have such namespaces.
+    """
     holder = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sleep", "1000"])
     own = Path("/proc/self/ns/mnt").readlink()
     try:

@@ -1,4 +1,4 @@
-"""The calls of a replay: some of them flush, and a file system may do less than a call requests."""
+"""The replay of recorded calls: calls that flush, and file systems that transfer less than requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run's directory is still the original one, by its mount, its inode number, and the file in it."""
+"""Detects whether a run's directory was replaced, by its mount, its inode number, and its owner file."""
 
 from __future__ import annotations
 

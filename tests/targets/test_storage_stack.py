@@ -1,4 +1,4 @@
-"""The storage stack below a target: fake /sys trees and mount tables, and real mounts of this machine."""
+"""The storage stack below a target, from fake /sys trees and mount tables, and from real mounts of this machine."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_mount_on_a_parent_that_came_later_does_not_win_over_a_longer_point():
 
 
 def escaped(text):
-    """Escape special characters of a name as the kernel does in its table of mounts."""
+    """Escape special characters of a name as in the kernel's mount table."""
     return "".join(f"\\{ord(c):03o}" if c in " \t\n\\#" else c for c in text)
 
 
@@ -113,7 +113,7 @@ def test_this_machine_has_a_table():
 
 
 class Tree:
-    """A fake /sys tree and a fake table of mounts."""
+    """A fake /sys tree and a fake mount table."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.mounts = root, ""
@@ -292,10 +292,7 @@ def test_a_process_that_keeps_its_files_in_a_directory_here(tree, tmp_path):
 
 @pytest.mark.parametrize(("kind", "mebibytes"), [("ext4", 64), ("btrfs", 128)])
 def test_what_is_kept_twice_in_memory_is_counted_and_dropped_twice(mount, kind, mebibytes):
-    """Data on a loop device are cached twice; both caches are counted and dropped.
-
-    Dropping the pages of a file leaves its data cached as pages of the device's image file.
-    """
+    """Data on a loop device are cached as pages of the file and of the image file. Both are counted and dropped."""
     point = mount(kind, mebibytes)
     stack = inspect_storage(point)
     assert stack.files == (str(point.parent / "image"),)
@@ -339,9 +336,9 @@ def test_an_overlay_is_counted_by_another_call_than_the_file_below_it(mount, mak
 
 
 def test_a_count_below_that_sees_no_reads_is_not_believed(mount, monkeypatch):
-    """If reads of the target do not change the count of pages below, the count is not used.
+    """The count of pages of the image file is used only if reads of the target change it.
 
-    For example, a process between the target and the file below may cache reads.
+    A process between the target and the image file may cache reads.
     """
     point = mount("ext4", 64)
     monkeypatch.setattr(FileBelow, "_placed", lambda *_: 0)
@@ -350,7 +347,7 @@ def test_a_count_below_that_sees_no_reads_is_not_believed(mount, monkeypatch):
 
 @pytest.fixture
 def in_compressed_memory(make_home: Callable[[str], Path]) -> Iterator[Path]:
-    """Return an ext4 file system on a new zram device, which is compressed memory."""
+    """Return an ext4 file system on a new zram device (compressed memory)."""
     control = Path("/sys/class/zram-control")
     if os.geteuid() != 0 or not (control / "hot_add").exists() or not os.access(control / "hot_remove", os.W_OK):
         pytest.skip("this kernel makes no zram for this user")

@@ -1,6 +1,6 @@
-"""Properties that all targets have in common, tested on a directory, on a bucket, and on a store in memory.
+"""Properties common to all targets, tested on a directory, on a bucket, and on the ``memory:`` target.
 
-The store in memory accepts only whole parts.
+The ``memory:`` target accepts only complete parts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture(params=["a directory", "a directory that keeps its name", "memory", "a bucket"])
 def word(request: pytest.FixtureRequest, tmp_path, monkeypatch) -> Iterator[str]:
-    """Return a value of --ckpt-target, one for each kind of target."""
+    """Return a value of ``--ckpt-target`` for each type of target."""
     if request.param == "a directory":
         yield str(tmp_path)
     elif request.param == "a directory that keeps its name":
@@ -99,7 +99,7 @@ def store(area: AreaRef) -> Iterator[Store]:
 
 
 def attach(area: AreaRef) -> Store:
-    """Open the store of an area as another process does: the area is sent as JSON."""
+    """Open the store of an area from its JSON form, as another process does."""
     crossed = from_plain(AreaRef, json.loads(json.dumps(to_plain(area))))
     store: Store = load(crossed.opener)(crossed)
     return store
@@ -291,7 +291,7 @@ def test_the_draft_of_a_killed_rank_is_found_and_removed(storage, word):
 
 
 class TestMemory:
-    """Calls that only the store in memory refuses."""
+    """Calls that only the ``memory:`` target refuses."""
 
     @pytest.fixture(params=["memory"])
     def word(self) -> Iterator[str]:

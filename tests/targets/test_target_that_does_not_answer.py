@@ -1,4 +1,4 @@
-"""A directory on a file system that does not answer or that refuses a necessary call is refused with a remedy."""
+"""A directory is refused with a remedy if its file system does not answer or refuses a required call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connection from a process to the process that started it: callers prove who they are, others are refused."""
+"""The connection from a process to its controller: callers authenticate, and other callers are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def listener() -> Iterator[Listener]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Listener], Caller]]:
     """Return a function that connects a caller to the listener and returns the caller.
 
-    The listener is polled during this time.
+    The function polls the listener until the caller is connected.
     """
     callers: list[Caller] = []
 
@@ -228,7 +228,7 @@ def test_a_listener_takes_a_free_port_of_a_range_and_says_where_none_is(
 
 @pytest.fixture
 def free_ports() -> tuple[int, int]:
-    """Return two consecutive ports that are free now."""
+    """Return two consecutive free ports."""
     while True:
         with socket.create_server(("", 0)) as one:
             first: int = one.getsockname()[1]
@@ -242,7 +242,7 @@ def free_ports() -> tuple[int, int]:
 def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
-    """The listener knows which caller ended first, although it looks only after both have ended.
+    """The listener knows which caller ended first, even if it polls only after both have ended.
 
     A socket with unread data becomes ready before a socket that has ended earlier.
     """
@@ -261,10 +261,7 @@ def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
 def test_a_caller_whose_host_takes_no_more_is_told_as_gone(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
-    """A caller that does not acknowledge data counts as ended.
-
-    If its host has died, the kernel gives up with ETIMEDOUT.
-    """
+    """A caller that does not acknowledge data counts as ended: the kernel reports ETIMEDOUT if its host has died."""
     calls(listener).send("hello")
     ((rank, _),) = taken_from(listener)
     rank.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 100)
@@ -306,7 +303,7 @@ def test_a_stranger_is_turned_away_after_some_seconds(listener: Listener, monkey
 
 @pytest.fixture
 def nothing_more_may_be_opened(listener: Listener) -> Iterator[Callable[[], None]]:
-    """Return a function that takes the remaining file descriptors from this process until the end of the test."""
+    """Return a function that prevents this process from opening further files until the end of the test."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def shut() -> None:

@@ -1,4 +1,4 @@
-"""Messages between a run and its processes: another user cannot change, repeat, omit or add any of them."""
+"""Messages between a run and its processes are authenticated: another user cannot change, repeat, omit or add any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that measure a network: all are connected or none, other callers are refused, no wait is endless."""
+"""Streams that measure a network: either all or none connect, other callers are refused, and every wait has a limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def meeting(ports: tuple[int, int] | None = None) -> Iterator[StreamListener]:
 def met(
     place: StreamListener, token: bytes = TOKEN, seconds: float = 5.0
 ) -> tuple[list[socket.socket], list[socket.socket]]:
-    """Connect streams to ``place``; return (streams of the caller, streams of the called side)."""
+    """Connect streams to a listener; return (streams of the caller, streams of the listener)."""
     called: list[socket.socket] = []
     answering = threading.Thread(target=lambda: called.extend(place.accepted(seconds)))
     answering.start()

@@ -1,1 +1,1 @@
-"""Checks of an object store's behaviour, by S3 requests of two clients."""
+"""Checks of an object store's behaviour. Two clients send S3 requests."""

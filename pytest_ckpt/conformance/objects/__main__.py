@@ -24,7 +24,7 @@ _REQUEST_SECONDS = 300.0
 
 
 def main() -> int:
-    """Perform the check; exit 0 if it found no anomaly, 1 if it found one, 8 if it could not be performed."""
+    """Perform the check. Return 0 without an anomaly, 1 with an anomaly, 8 if a prerequisite is missing."""
     args = _parser().parse_args()
     check, tell = BY_NAME[args.check], CallReporter()
     place = read_url(args.target)
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def make(check: Check, context: ObjectContext) -> Observation:
-    """Perform a check and return its result. An unanswered request, or a refusal of a valid request, is an anomaly."""
+    """Perform a check and return its observation. Missing answers and refusals of valid requests are anomalies."""
     findings = Findings(unit=check.unit)
 
     def failed(error: OSError) -> str:

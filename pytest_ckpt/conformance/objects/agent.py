@@ -1,7 +1,7 @@
 """``python -m pytest_ckpt.conformance.objects.agent PLACE``: the second client of a check of an object store.
 
-PLACE is a `SessionSpec` as JSON. A request names a function ``module:function`` of this package. The function takes the
-session, a name and the details of the request.
+PLACE is a `SessionSpec` as JSON. A request names ``module:function`` of this package. The function receives the
+session, the name of an object, and the details of the request.
 """
 
 from __future__ import annotations

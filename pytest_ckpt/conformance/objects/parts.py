@@ -1,9 +1,9 @@
-"""Multipart objects: OBJECT-MULTIPART, OBJECT-LIMITS and OBJECT-LARGE.
+"""OBJECT-MULTIPART, OBJECT-LIMITS and OBJECT-LARGE: multipart uploads.
 
-OBJECT-MULTIPART and OBJECT-LIMITS: a multipart upload becomes one complete object when it is completed, and is
-invisible before. OBJECT-LARGE, and OBJECT-LIMITS with many parts: objects larger than 4 GiB, or with more parts than a
-page lists, are read at critical offsets. The store makes most parts by copying one object (UploadPartCopy), so that
-little data crosses the network. If a store does not support this, all parts are sent.
+OBJECT-MULTIPART and OBJECT-LIMITS: a completed multipart upload becomes one complete object. Before its completion, the
+object is invisible. OBJECT-LARGE, and OBJECT-LIMITS with many parts: large objects are read at critical offsets. They
+exceed 4 GiB, or have more parts than a listing page. To save network traffic, the store creates most parts as copies of
+one object (UploadPartCopy). If it does not support this, all parts are sent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SMALL = 5000
 
 
 def hidden(context: ObjectContext, findings: Findings) -> None:
-    """Begin uploads, then complete, abort or abandon them. After each step both clients look for the object.
+    """Begin uploads, then complete, abort or abandon them. After each step, both clients look for the object.
 
-    The object must not exist before its upload is completed.
+    The object must be invisible until its upload is completed.
     """
     for number in range(context.count(_ROUNDS, minimum=3)):
         findings.trials += 1
@@ -70,8 +70,10 @@ def _aborted(context: ObjectContext, findings: Findings, name: str) -> None:
 
 
 def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
-    """Let a third client begin an upload and close its connection. The object must not exist, and the upload must be
-    listed, so that it can be aborted."""
+    """Let a third client begin an upload and close its connection.
+
+    The object must not exist. A listing of uploads must contain the upload, so that it can be aborted.
+    """
     third = context.third()
     try:
         upload = third.ask("parts:begun", name)
@@ -109,7 +111,7 @@ def _must_see(context: ObjectContext, findings: Findings, name: str, size: int |
 
 
 def seen(session: Session, name: str) -> dict[str, int | None]:
-    """Return {request: size of the object in bytes} for GET, HEAD and LIST; a size is None if there is no object."""
+    """Return {request: size of the object in bytes} for GET, HEAD and LIST; None if the object is not found."""
     got, head = session.get(name), session.head(name)
     sizes = [size for found, size, _ in session.listed(name) if found == name]
     return {
@@ -120,9 +122,9 @@ def seen(session: Session, name: str) -> dict[str, int | None]:
 
 
 def parts(context: ObjectContext, findings: Findings) -> None:
-    """Upload objects in parts of different sizes, from two clients, out of order, and one part twice.
+    """Upload objects in parts of different sizes, from two clients and out of order. One part is sent twice.
 
-    Each upload is completed with some of the parts. Then both clients read and compare the object.
+    Each upload is completed with some of its parts. Then both clients read and compare the object.
     """
     for number in range(context.count(_LARGE_ROUNDS)):
         here, name = context.here, f"object-{number}"
@@ -151,7 +153,7 @@ def parts(context: ObjectContext, findings: Findings) -> None:
 
 
 def send(session: Session, name: str, *, upload: str, number: int, size: int, version: int) -> str:
-    """Send a part; return its ETag."""
+    """Send a part, and return its ETag."""
     return _sent(session, name, upload, number, size, version)
 
 
@@ -164,9 +166,9 @@ def _part(seed: int, name: str, number: int, size: int, version: int) -> bytes:
 
 
 def read(session: Session, name: str, size: int) -> tuple[int, str]:
-    """Read an object that `parts` has uploaded, which should have ``size`` bytes.
+    """Read an object that `parts` has uploaded with ``size`` bytes.
 
-    Return the number of bytes that were read, and a description of the first fault (empty if there is none).
+    Return the number of bytes, and a description of the first fault (empty without a fault).
     """
     data = session.get(name).needed("an object of parts").data
     at = 0
@@ -182,7 +184,7 @@ def read(session: Session, name: str, size: int) -> tuple[int, str]:
 
 
 def limits(context: ObjectContext, findings: Findings) -> None:
-    """Send parts with permitted and forbidden numbers and sizes, and complete uploads with wrong lists of parts."""
+    """Send parts with valid and invalid numbers and sizes, and complete uploads with invalid lists of parts."""
     here, name = context.here, "numbers"
     first, last = content(context.seed, name, 1, MINIMUM_PART_BYTES), content(context.seed, name, 2, _SMALL)
     upload = here.begin(name)
@@ -234,10 +236,7 @@ _MINIMUM_PARTS = 1001
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A part of an object: its number, its offset and size in bytes, and the name ``of`` its content.
-
-    Parts with the same name have the same content.
-    """
+    """A part of an object: its number, its offset and size in bytes, and the name ``of`` its content."""
 
     number: int
     of: str
@@ -257,7 +256,7 @@ def large_object(context: ObjectContext, findings: Findings) -> None:
 
 
 def many_parts(context: ObjectContext, findings: Findings) -> None:
-    """Create an object of 10,000 parts, and read some of them. A run of less effort uses fewer parts, at least 1,001.
+    """Create an object of 10,000 parts, and read some of them. With less effort: fewer parts, at least 1,001.
 
     The last part always has the number 10,000.
     """
@@ -287,7 +286,7 @@ def _content_of_parts(seed: int, parts: Sequence[Part]) -> dict[str, bytes]:
 def _make_large(
     context: ObjectContext, findings: Findings, name: str, parts: Sequence[Part], data: Mapping[str, bytes]
 ) -> bool:
-    """Create an object of these parts; return whether the store accepted all parts and the completion.
+    """Create an object of these parts. Return whether the store accepted all parts and completed the upload.
 
     ``data`` maps the name of a content to its bytes.
     """
@@ -357,9 +356,9 @@ def _look_at_ends(
 
 
 def read_window(session: Session, name: str, *, first: int, count: int) -> tuple[str, str]:
-    """Read ``count`` bytes from the offset ``first`` on.
+    """Read ``count`` bytes of an object from the offset ``first`` on.
 
-    Return the store's answer as text, and the bytes encoded for a message.
+    Return the store's answer as text, and the bytes, encoded.
     """
     answer = session.get(name, {"Range": f"bytes={first}-{first + count - 1}"})
     return answer.outcome, encoded(answer.data[: count + 1])
@@ -370,7 +369,7 @@ def _at(parts: Sequence[Part], offset: int) -> Part:
 
 
 def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> bytes:
-    """Return the bytes that a read at ``offset`` should return; they may come from two parts."""
+    """Return the expected bytes of a read at ``offset``. They may belong to two parts."""
     found = b""
     while len(found) < _WINDOW:
         part = _at(parts, offset + len(found))
@@ -380,7 +379,7 @@ def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> 
 
 
 def _words(parts: Sequence[Part], data: Mapping[str, bytes], seen: bytes) -> str:
-    """Return a description of wrong bytes: the offset in the object to which they belong, or only their number."""
+    """Return a description of wrong bytes: the offset in the object where they belong, or if unknown their number."""
     for part in {part.of: part for part in reversed(parts)}.values():
         if seen and (at := data[part.of].find(seen)) >= 0:
             return f"those from {part.offset + at:,}"

@@ -1,8 +1,8 @@
-"""Single requests: OBJECT-DIGEST, OBJECT-RANGE and OBJECT-LIVE.
+"""OBJECT-DIGEST, OBJECT-RANGE and OBJECT-LIVE: checks of single requests.
 
-OBJECT-DIGEST: bytes that do not match their checksum are refused; checksums that were sent are kept. OBJECT-RANGE: a
-range of an object is exactly that range, of one version. OBJECT-LIVE: no request that a checkpoint makes takes long.
-Requests are sent one at a time.
+OBJECT-DIGEST: the store refuses bytes that do not match their checksum, and returns stored checksums. OBJECT-RANGE: a
+read of a range returns exactly this range, of one version. OBJECT-LIVE: all requests of a checkpoint are answered
+quickly; they are sent one at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROUNDS = 10
 
 
 def digest_of_object(context: ObjectContext, findings: Findings) -> None:
-    """Put new objects and replace existing ones, with wrong and with correct digests."""
+    """Write new objects and replace existing objects, with wrong and with correct digests."""
     here = context.here
     for header in here.digests:
         for number in range(context.count(_ROUNDS)):
@@ -65,7 +65,7 @@ def digest_of_part(context: ObjectContext, findings: Findings) -> None:
 
 
 def digest_kept(context: ObjectContext, findings: Findings) -> None:
-    """Put objects with checksums, and read the checksums back."""
+    """Write objects with checksums, and read the checksums back."""
     here = context.here
     for header in here.kept_digests:
         data = content(context.seed, header, 1)
@@ -90,7 +90,7 @@ def _algorithm(header: str) -> str:
 
 
 def _must_refuse_digest(findings: Findings, answer: Reply, header: str) -> bool:
-    """Record an anomaly if the store accepted a wrong digest; return whether it refused the request."""
+    """Record an anomaly unless the store refused a wrong digest with the correct error. Return whether it refused."""
     if answer.status not in (400, 422):
         findings.wrong("wrong digest accepted" if answer else "wrong refusal", where=f"{header} of {answer.where}",
                    seen=answer.outcome, expected="400 BadDigest")  # fmt: skip
@@ -157,7 +157,7 @@ def _in_words(stated: str, data: bytes, whole: bytes) -> str:
 
 
 def range_overwritten(context: ObjectContext, findings: Findings) -> None:
-    """Read an object in two ranges with If-Match: first while the other client overwrites it, then without writes."""
+    """Read an object in two ranges with If-Match: while the other client overwrites it, and then without writes."""
     here, name = context.here, "object"
     etag = _put(here, name, 1)
     _put(here, name, 2)
@@ -178,9 +178,9 @@ def range_overwritten(context: ObjectContext, findings: Findings) -> None:
 
 
 def _read_of_one_version(context: ObjectContext, findings: Findings, name: str) -> bool:
-    """Read an object in two ranges with the same If-Match; return whether the store served both.
+    """Read an object in two ranges with the same If-Match. Return whether the store served both ranges.
 
-    Record an anomaly if the ranges belong to different versions.
+    If the ranges belong to different versions, an anomaly is recorded.
     """
     etag = context.here.head(name).needed("an object").etag
     halves = [
@@ -206,7 +206,7 @@ def _read_of_one_version(context: ObjectContext, findings: Findings, name: str) 
 
 
 def keep_overwriting(session: Session, name: str, *, stopped: Callable[[], bool]) -> Any:
-    """Overwrite an object with different versions until stopped; return the number of writes."""
+    """Overwrite an object with different versions until stopped. Return the number of writes."""
     done = 0
     while not stopped():
         _put(session, name, _VERSIONS[done % len(_VERSIONS)])
@@ -224,10 +224,9 @@ _LIVE_ROUNDS = 10
 
 
 def live(context: ObjectContext, findings: Findings) -> None:
-    """Time every kind of request.
+    """Measure the time of each kind of request.
 
-    If the store does not answer a request after several attempts, the request raises OSError, and the report names the
-    request and its object.
+    Raises OSError if the store refuses a request, or does not answer after several attempts.
     """
     here = context.here
     slowest: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""A client of a bucket, for the checks. Every answer of the store is returned unchanged, including refusals.
+"""A client of a bucket, for the checks. It returns each answer of the store unchanged, including refusals.
 
 Each version of each object has unique bytes, so that bytes of another version or object are recognised.
 """
@@ -41,9 +41,7 @@ _XML = {"Content-Type": "application/xml"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionSpec:
-    """The facts that both clients of a check need: the prefix of its objects, the connection, and the seed of their
-    content.
-    """
+    """The settings that both clients of a check share: the connection, the prefix of objects, the seed of contents."""
 
     bucket: str
     prefix: str
@@ -55,7 +53,7 @@ class SessionSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """The store's answer to a request; false if the store refused the request. ``code`` is the store's error code."""
+    """The store's answer to a request; false if the store refused the request. ``code`` is its error code."""
 
     status: int
     where: str
@@ -74,20 +72,23 @@ class Reply:
 
     @property
     def outcome(self) -> str:
-        """The answer as text: "412 PreconditionFailed"."""
+        """The status and error code as text, such as "412 PreconditionFailed"."""
         return f"{self.status} {self.code}".strip()
 
     def needed(self, what: str) -> Reply:
-        """Return this reply. If the store refused the request, raise OSError, because the check cannot continue."""
+        """Return this reply. Raises OSError if the store refused the request, because the check needs it to continue.
+
+        ``what`` is the name of the request in the error message.
+        """
         if not self:
             raise OSError(errno.EIO, f"{what} was refused with {self.outcome}", self.where)
         return self
 
 
 class Session:
-    """A client of one bucket, safe for several threads. Names are keys below the check's prefix.
+    """A client of one bucket, safe for several threads. It remembers the objects and uploads that it created.
 
-    A client remembers the objects and uploads that it has created.
+    The name of an object is its key without the check's prefix.
     """
 
     def __init__(self, asked: SessionSpec, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
@@ -104,11 +105,11 @@ class Session:
 
     @property
     def room_for_names(self) -> int:
-        """The number of bytes that a name may have, so that its key has the 1,024 bytes that S3 allows."""
+        """The maximum length of a name in bytes: with the prefix, the key has the 1,024 bytes that S3 allows."""
         return 1024 - len(self._place.below.encode())
 
     def url(self, name: str) -> str:
-        """Return the URL of an object in the form that a user writes."""
+        """Return the URL of an object."""
         return self._place.url_of(f"{self._place.below}{name}")
 
     def ask(
@@ -121,7 +122,7 @@ class Session:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Reply:
-        """Send a request about an object, or about the bucket if ``name`` is None; return the answer.
+        """Send a request about an object, or about the bucket if ``name`` is None. Return the answer.
 
         ``what`` is the name of the request in reports. Raises OSError if the store does not answer.
         """
@@ -149,7 +150,7 @@ class Session:
         return self.ask("get", "GET", name, headers=headers)
 
     def head(self, name: str) -> Reply:
-        """Query an object's properties, with its checksums."""
+        """Query the properties of an object, including its checksums."""
         return self.ask("head", "HEAD", name, headers={"x-amz-checksum-mode": "ENABLED"})
 
     def delete(self, name: str) -> Reply:
@@ -157,7 +158,7 @@ class Session:
         return self.ask("delete", "DELETE", name)
 
     def pages(self, prefix: str = "", delimiter: str = "", size: int = 0) -> Iterator[ET.Element]:
-        """Yield the pages of a listing, with at most ``size`` keys each; 0: the store chooses the size."""
+        """Yield the pages of a listing, with at most ``size`` keys each (0: the store chooses)."""
         token = ""
         while True:
             query = [("list-type", "2"), ("prefix", f"{self._place.below}{prefix}")]
@@ -171,20 +172,20 @@ class Session:
                 return
 
     def listed(self, prefix: str = "", *, size: int = 0) -> list[tuple[str, int, str]]:
-        """Return name, bytes and ETag of all objects in a listing, in its order."""
+        """Return (name, bytes, ETag) of all objects in a listing, in its order."""
         found = [fields for page in self.pages(prefix, size=size) for fields in _groups(page, "Contents")]
         below = len(self._place.below)
         return [(f["Key"][below:], int(f.get("Size", -1)), f.get("ETag", "").strip('"')) for f in found]
 
     def directories(self, prefix: str, *, size: int = 0) -> list[str]:
-        """Return the directories below a prefix (the parts of names up to the next slash), in the listing's order."""
+        """Return the directories below a prefix (names up to the next slash), in the order of the listing."""
         found = [fields for page in self.pages(prefix, "/", size) for fields in _groups(page, "CommonPrefixes")]
         return [fields["Prefix"][len(self._place.below) :] for fields in found]
 
     # --- objects of parts ---------------------------------------------------------------------------------------------
 
     def begin(self, name: str, headers: Mapping[str, str] | None = None) -> str:
-        """Begin a multipart upload; return its id."""
+        """Begin a multipart upload, and return its id."""
         answer = self.ask("begin upload", "POST", name, query=[("uploads", "")], headers=headers)
         upload = fields_of(answer.needed("the begin of an upload").data).get("UploadId", "")
         self._made.add(name)
@@ -197,7 +198,7 @@ class Session:
         return self.ask("put part", "PUT", name, query=query, headers=headers, body=data)
 
     def copied(self, name: str, upload: str, number: int, source: str) -> str:
-        """Copy an object within the store as a part; return the part's ETag, empty if the store does not support it."""
+        """Let the store copy the object ``source`` as a part. Return the part's ETag, empty if the store refuses."""
         query = [("partNumber", str(number)), ("uploadId", upload)]
         of = urllib.parse.quote(f"/{self._place.bucket}/{self._place.below}{source}")
         answer = self.ask("copy part", "PUT", name, query=query, headers={"x-amz-copy-source": of})
@@ -206,7 +207,7 @@ class Session:
     def end(
         self, name: str, upload: str, parts: Iterable[tuple[int, str]], headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """Complete an upload from its parts, each (number, ETag)."""
+        """Complete an upload. ``parts`` contains (number, ETag) of each part."""
         top = ET.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
         for number, etag in parts:
             part = ET.SubElement(top, "Part")
@@ -231,13 +232,13 @@ class Session:
     # --- concurrent requests, and the end -----------------------------------------------------------------------------
 
     def at_once(self, act: Callable[[T], S], things: Iterable[T]) -> list[S]:
-        """Call ``act`` with each item, several concurrently; return all results in the order of the items."""
+        """Call ``act`` with each item in several threads. Return all results in the order of the items."""
         return list(self._threads.map(act, things))
 
     def together(self, act: Callable[[int], S], *, as_crowd: bool = False) -> list[S]:
-        """Call ``act`` in all threads of this client at the same moment; return all results.
+        """Call ``act`` in all threads of this client at the same moment. Return all results.
 
-        Each call receives the number of its thread. ``as_crowd`` uses the larger number of threads.
+        Each call receives the number of its thread. With ``as_crowd``, a larger number of threads is used.
         """
         threads, count = (self._crowd, CROWD) if as_crowd else (self._threads, AT_ONCE)
         line = threading.Barrier(count)
@@ -253,7 +254,7 @@ class Session:
         return sum(tally.busy for tally in self._wire.tallies().values())
 
     def remove_all(self) -> None:
-        """Abort all uploads and remove all objects of the check: those of this client and those below its prefix.
+        """Abort all uploads and remove all objects of the check: known ones, and those below its prefix.
 
         Errors are ignored.
         """
@@ -285,10 +286,10 @@ def _groups(page: ET.Element, name: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectContext(Effort):
-    """The context of a check: two clients with separate connections.
+    """The context of a check on an object store: two clients with separate connections.
 
-    ``here`` is the client of this process, ``other`` a client in another process. ``third`` starts an additional
-    client, which a check may kill.
+    ``here`` is the client of this process, ``other`` a client in another process. ``third`` starts an additional client
+    that a check may kill.
     """
 
     here: Session
@@ -300,17 +301,17 @@ SIZE_OF_VERSION = 1000
 
 
 def content(seed: int, name: str, version: int, size: int = 0) -> bytes:
-    """Return the bytes of a version of an object. Without ``size``, the size is ``sized(version)``."""
+    """Return the bytes of a version of an object. The default size is ``sized(version)``."""
     return random_bytes(size or sized(version), seed, name, version)
 
 
 def sized(version: int) -> int:
-    """Return the size of a version; each version has a different size."""
+    """Return the size of a version in bytes. Each version has a different size."""
     return SIZE_OF_VERSION + version
 
 
 def described(data: bytes, seed: int, name: str, versions: range, size: int = 0) -> str:
-    """Return a description of the version of an object to which these bytes belong."""
+    """Return a text with the version that these bytes belong to."""
     for version in versions:
         if data == content(seed, name, version, size):
             return f"version {version}"

@@ -1,9 +1,9 @@
-"""The view of two clients: OBJECT-COMMIT, OBJECT-VISIBLE, OBJECT-LIST and OBJECT-CROWD.
+"""OBJECT-COMMIT, OBJECT-VISIBLE, OBJECT-LIST and OBJECT-CROWD: what two clients see.
 
-OBJECT-COMMIT: a client that sees the marker of a checkpoint finds all objects that it names, complete. OBJECT-VISIBLE:
-GET, HEAD and LIST immediately show another client every put, overwrite and delete. OBJECT-LIST: a listing names every
-object once and in order, also if its key has special characters. OBJECT-CROWD: many clients that look for a checkpoint
-concurrently all find it, and every request is served.
+OBJECT-COMMIT: a client that sees the marker of a checkpoint finds all objects that the marker names, complete.
+OBJECT-VISIBLE: each put, overwrite and delete is immediately visible to another client with GET, HEAD and LIST.
+OBJECT-LIST: a listing contains each object once and in order, including keys with special characters. OBJECT-CROWD:
+many clients that look for a checkpoint concurrently all find it, and all requests are served.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MARKER = "_COMMITTED"
 
 
 def commit(context: ObjectContext, findings: Findings) -> None:
-    """Commit checkpoints by a marker. Both clients wait for the marker and then read the objects that it names."""
+    """Commit checkpoints by a marker. Both clients wait for it, and then read the objects that it names."""
     with ThreadPoolExecutor(1) as thread:
         for number in range(context.count(_COMMITS, minimum=10)):
             directory, done = f"checkpoint-{number:04d}", threading.Event()
@@ -63,7 +63,7 @@ def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
 def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Wait for the marker of a checkpoint, read the objects that the marker names, and return the faults.
 
-    If ``stopped`` returns true, the marker was written: a marker that is still missing is a fault.
+    When ``stopped`` returns true, the marker has been written. A marker that is then missing is a fault.
     """
     findings, name = Findings(), f"{directory}/{_MARKER}"
     while not (answer := session.get(name)):
@@ -110,22 +110,25 @@ _CHANGES = (
 
 
 def get(context: ObjectContext, findings: Findings) -> None:
-    """Change objects on one client, and look for each change with GET on both clients."""
+    """Change objects on one client, and check on both clients that GET shows each change."""
     _look(context, findings, "GET")
 
 
 def head(context: ObjectContext, findings: Findings) -> None:
-    """Change objects on one client, and look for each change with HEAD on both clients."""
+    """Change objects on one client, and check on both clients that HEAD shows each change."""
     _look(context, findings, "HEAD")
 
 
 def listing(context: ObjectContext, findings: Findings) -> None:
-    """Change objects on one client, and look for each change with LIST on both clients."""
+    """Change objects on one client, and check on both clients that LIST shows each change."""
     _look(context, findings, "LIST")
 
 
 def _look(context: ObjectContext, findings: Findings, how: str) -> None:
-    """Change objects on one client and look at them on both. The clients swap roles after every object."""
+    """Change objects on one client, and check each change on both clients with the request ``how``.
+
+    The clients swap roles after every object.
+    """
     for number in range(context.count(_NAMES, minimum=4)):
         name = f"object-{number:04d}"
         lookers = {
@@ -154,7 +157,7 @@ def _look(context: ObjectContext, findings: Findings, how: str) -> None:
 
 
 def change_to(session: Session, name: str, *, version: int) -> None:
-    """Put a version of an object; the version 0 deletes the object."""
+    """Write a version of an object. Version 0 deletes the object."""
     if version == _NONE:
         session.delete(name).needed("a deletion")
     else:
@@ -162,7 +165,7 @@ def change_to(session: Session, name: str, *, version: int) -> None:
 
 
 def state(session: Session, name: str, *, how: str) -> int:
-    """Return the visible version of an object: 0 if it does not exist, -1 if its bytes belong to no version."""
+    """Return the visible version of an object: 0 without an object, -1 if its bytes or size belong to no version."""
     versions = [version for version, _, _ in _CHANGES if version]
     if how == "GET":
         reply = session.get(name)
@@ -197,7 +200,7 @@ _ODD = (
 
 
 def list_pages(context: ObjectContext, findings: Findings) -> None:
-    """List more objects than one page contains, in pages of several sizes, while other objects are written."""
+    """List more objects than one page contains, with several page sizes, while other objects are written."""
     here, count = context.here, context.count(_KEYS, minimum=_MORE_THAN_A_PAGE)
     names = [f"keys/{number % _DIRECTORIES:02d}/{number:06d}" for number in range(count)]
     shuffled = random.Random(context.seed).sample(names, count)
@@ -223,13 +226,13 @@ def list_pages(context: ObjectContext, findings: Findings) -> None:
 
 
 def put_all(session: Session, _name: str, *, names: list[str]) -> None:
-    """Put small objects, several concurrently."""
+    """Write small objects in several threads."""
     for answer in session.at_once(lambda name: session.put(name, name.encode()), names):
         answer.needed("an object")
 
 
 def keep_writing(session: Session, name: str, *, stopped: Callable[[], bool]) -> int:
-    """Put new objects until stopped; return their number. ``name`` begins the name of each object."""
+    """Write new objects until stopped; return their number. Their names begin with ``name``."""
     done = 0
     while not stopped():
         session.put(f"{name}-{done:06d}", b"x").needed("an object")
@@ -238,7 +241,7 @@ def keep_writing(session: Session, name: str, *, stopped: Callable[[], bool]) ->
 
 
 def list_names(context: ObjectContext, findings: Findings) -> None:
-    """Put objects whose keys have special characters or the longest permitted length; read each on both clients."""
+    """Write objects whose keys have special characters or the maximum length. Read and list them."""
     here = context.here
     longest = "long/" + "n" * (here.room_for_names - len("odd/long/"))
     wanted = sorted((f"odd/{name}" for name in (*_ODD, longest)), key=lambda name: name.encode())
@@ -267,7 +270,7 @@ def list_names(context: ObjectContext, findings: Findings) -> None:
 
 
 def right(session: Session, name: str) -> bool:
-    """Return whether a read of the object returns the bytes that were put."""
+    """Return whether a read of the object returns the bytes that were written."""
     return session.get(name).data == content(session.seed, name, 1)
 
 
@@ -297,7 +300,7 @@ _DIRECTORY = "checkpoint"
 
 
 def crowd(context: ObjectContext, findings: Findings) -> None:
-    """Let many threads of two clients LIST a checkpoint, and HEAD and GET its marker, concurrently."""
+    """Let many threads of two clients concurrently LIST a checkpoint, and HEAD and GET its marker."""
     here = context.here
     for number in range(_SHARDS):
         name = f"{_DIRECTORY}/shard-{number}"
@@ -327,10 +330,10 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
 
 
 def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float, int]:
-    """Look for a checkpoint with all threads of a client, concurrently.
+    """Look for a checkpoint with all threads of a client concurrently.
 
-    Return the faults of LIST, HEAD or GET, the number of looks, the seconds of the slowest look, and the number of
-    "busy" answers.
+    Return the faults of LIST, HEAD or GET, the number of requests, the seconds of the slowest request, and the number
+    of "busy" answers (503 or 429).
     """
     before = session.times_busy()
     expected = sorted([f"{name}/{_MARKER}", *(f"{name}/shard-{number}" for number in range(_SHARDS))])
@@ -348,7 +351,7 @@ def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float
 
 
 def _fault(session: Session, name: str, how: str, expected: list[str]) -> str:
-    """Return the first difference from the expected checkpoint that a request shows; empty if there is none.
+    """Return the first difference between the expected checkpoint and the answer to a request; empty if equal.
 
     ``how`` is the request: LIST, HEAD or GET. ``expected`` are the names that LIST must return.
     """

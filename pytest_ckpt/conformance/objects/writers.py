@@ -1,7 +1,7 @@
-"""Several writers of one object: OBJECT-CREATE, OBJECT-UPDATE and OBJECT-OVERWRITE.
+"""OBJECT-CREATE, OBJECT-UPDATE and OBJECT-OVERWRITE: several writers of one object.
 
-OBJECT-CREATE, OBJECT-UPDATE: if several clients write an object under the same condition, exactly one wins.
-OBJECT-OVERWRITE: while many clients overwrite one object, every reader gets one of the written versions, complete.
+OBJECT-CREATE and OBJECT-UPDATE: if several clients write an object under the same condition, exactly one succeeds.
+OBJECT-OVERWRITE: while many clients overwrite an object, each reader gets one complete version.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _HERE, _THERE = "this client", "the second client"
 
 
 def create(context: ObjectContext, findings: Findings) -> None:
-    """Create objects with PutObject, on the condition that they do not exist; several clients race for one name."""
+    """Create objects by PutObject with If-None-Match. Several clients race for one name."""
     _create(context, findings, "put")
 
 
 def create_of_parts(context: ObjectContext, findings: Findings) -> None:
-    """Create objects by completing multipart uploads, on the same condition and with the same races."""
+    """Create objects by multipart uploads, completed with If-None-Match. Several clients race for one name."""
     _create(context, findings, "multipart")
 
 
 def update(context: ObjectContext, findings: Findings) -> None:
-    """Overwrite objects on the condition that their ETag is unchanged; several clients race for one object."""
+    """Overwrite objects with If-Match. Several clients race for one object."""
     here, name = context.here, "one-after-another"
     first = here.put(name, b"first").needed("an object").etag
     findings.trials += 1
@@ -93,7 +93,7 @@ def _race(context: ObjectContext, findings: Findings, name: str, how: How, condi
 
 
 def racers(session: Session, name: str, *, who: str, how: How, condition: dict[str, str]) -> dict[str, tuple[int, str]]:
-    """Let all threads of a client write the same object concurrently; return {thread: (status, answer as text)}."""
+    """Let all threads of a client write the same object concurrently. Return {thread: (status, answer as text)}."""
     names = [f"{who}, thread {number}" for number in range(AT_ONCE)]
 
     def one(number: int) -> Reply:
@@ -103,7 +103,7 @@ def racers(session: Session, name: str, *, who: str, how: How, condition: dict[s
 
 
 def write(session: Session, name: str, data: bytes, how: How, condition: dict[str, str]) -> Reply:
-    """Write an object under a condition, by one put or in parts, and return the store's answer.
+    """Write an object under a condition, by one put or in parts. Return the store's answer.
 
     If the store refuses to complete a multipart upload, the upload is aborted.
     """
@@ -124,7 +124,7 @@ def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, .
 
 
 def _must_hold(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
-    """Record an anomaly unless both clients read the text ``expected``, which the winner wrote, from the object."""
+    """Record an anomaly if a client does not read ``expected``, the text of the winner, from the object."""
     seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.ask("writers:words", name)}
     for who, text in seen.items():
         if text != expected.decode():
@@ -143,7 +143,7 @@ _VERSIONS = range(1, 2 * AT_ONCE + 1)
 
 
 def overwrite(context: ObjectContext, findings: Findings) -> None:
-    """Overwrite objects with all threads of two clients concurrently; read them during the writes and afterwards."""
+    """Overwrite objects with all threads of two clients concurrently. Read them during the writes and afterwards."""
     reads = 0
     with ThreadPoolExecutor(1) as thread:
         for number in range(context.count(_OBJECTS, minimum=5)):
@@ -172,7 +172,7 @@ def overwrite(context: ObjectContext, findings: Findings) -> None:
 
 
 def put_versions(session: Session, name: str, *, first: int) -> None:
-    """Put an object with all threads concurrently. Each thread puts a different version, from ``first`` on."""
+    """Write an object with all threads concurrently. Each thread writes a different version, from ``first`` on."""
     data = [content(session.seed, name, first + number, _BYTES) for number in range(AT_ONCE)]
     for answer in session.together(lambda number: session.put(name, data[number])):
         answer.needed("an object")

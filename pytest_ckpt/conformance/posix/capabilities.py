@@ -1,4 +1,4 @@
-"""CAPABILITIES: links, names, times, free space, locks, and optional features of file systems."""
+"""CAPABILITIES: links, names, modification times, free space, locks, and optional features of file systems."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def links(context: CheckContext, findings: Findings) -> None:
 
 
 def names(context: CheckContext, findings: Findings) -> None:
-    """Create files whose names differ in case, in Unicode form or in their last byte, have 255 bytes or use other
-    alphabets."""
+    """Create files with unusual names: different case, Unicode forms, last bytes and alphabets, and 255 bytes."""
     groups = {
         "case": ["model.pt", "Model.pt", "MODEL.PT"],
         "length": ["n" * (_LONGEST - 1) + end for end in "ab"],
@@ -98,7 +97,7 @@ def names(context: CheckContext, findings: Findings) -> None:
 
 
 class _WrongAnswerError(Exception):
-    """An optional feature that this file system offers returns a wrong result."""
+    """An optional feature of the file system returns a wrong result."""
 
     def __init__(self, seen: str, expected: str) -> None:
         super().__init__(seen)
@@ -106,7 +105,7 @@ class _WrongAnswerError(Exception):
 
 
 def extras(context: CheckContext, findings: Findings) -> None:
-    """Try extended attributes, fallocate, holes, clones, and files without a name.
+    """Try optional features: extended attributes, fallocate, holes, clones, and files without a name.
 
     A missing feature is reported as a fact. An available feature that returns a wrong result is an anomaly.
     """
@@ -142,7 +141,6 @@ def _try(findings: Findings, path: Path, what: str, make: Callable[[], None]) ->
 
 
 def _read_existing(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Return {name: bytes} of those files that exist."""
     seen = {}
     for name in names:
         with contextlib.suppress(FileNotFoundError):
@@ -327,9 +325,9 @@ _NS = 1_000_000_000
 
 
 def mtime(context: CheckContext, findings: Findings) -> None:
-    """Write files 10 ms apart. Their modification times must be in the same order, and agree with this host's clock.
+    """Write files 10 ms apart. Their modification times must have the same order, and agree with this host's clock.
 
-    The modification time of a file that the other client writes must agree with this host's clock, too.
+    With a second client, one file is written there. Its modification time must agree with this host's clock.
     """
     apart: list[int] = []
     before, last = 0, ""
@@ -365,10 +363,10 @@ def mtime(context: CheckContext, findings: Findings) -> None:
 
 
 def statfs(context: CheckContext, findings: Findings) -> None:
-    """Write incompressible files and wait until the free space has fallen by at least half of their size.
+    """Write incompressible files, and wait until the free space has fallen by at least half of their size.
 
-    Other clients may write and remove files during this time, and some storage reports its free space late. So up to
-    three files are written. The free space is compared with its value before each of them.
+    Up to three files are written, because other clients may free space and some storage reports its free space late.
+    The free space is compared with its value before each file.
     """
     patience = min(BY_NAME["CAPABILITIES.statfs"].limit or 0.0, context.space_seconds)
     size = context.count(_SPACE_BYTES, minimum=_MINIMUM_BYTES)
@@ -458,9 +456,9 @@ _NAMES = {fcntl.LOCK_EX: "an exclusive", fcntl.LOCK_SH: "a shared"}
 
 
 def flock(context: CheckContext, findings: Findings) -> None:
-    """Try every combination of exclusive and shared locks in two processes, and kill the process that has the lock.
+    """Try all combinations of exclusive and shared locks in two processes, and kill the process that has the lock.
 
-    Then several processes count in a file under the lock; no addition may be lost.
+    Then several processes increase a number in a file under the lock. No increase may be lost.
     """
     path = context.directory / "locked"
     path.write_bytes(b"")
@@ -492,7 +490,7 @@ def flock(context: CheckContext, findings: Findings) -> None:
 
 
 def flock_second(context: CheckContext, findings: Findings) -> None:
-    """Get an exclusive lock on each client in turn. The other client must not get it until the holder is killed."""
+    """Get an exclusive lock on each client in turn. The other client must not get it before the holder is killed."""
     other = context.other
     assert other
     path = context.directory / "locked"
@@ -533,7 +531,7 @@ def _hold(path: Path, mode: int, talk: WorkerChannel) -> None:
 
 
 def _got(path: Path, mode: int) -> bool:
-    """Try to get a lock without waiting; return whether this succeeded. The lock is released again."""
+    """Try to get a lock without waiting, and release it. Return whether the lock was obtained."""
     with opened(path, os.O_RDWR) as descriptor:
         try:
             fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
@@ -544,7 +542,7 @@ def _got(path: Path, mode: int) -> bool:
 
 
 def _released(context: CheckContext, findings: Findings, path: Path, got: Callable[[], bool]) -> None:
-    """Wait until the lock of a killed process can be obtained; record an anomaly after ``patience_seconds``.
+    """Wait until the lock of a killed process is free. Record an anomaly after ``patience_seconds``.
 
     ``got`` tries to get the lock.
     """

@@ -1,6 +1,6 @@
-"""Small checkpoints of known content, for checks. They are saved and committed with the same calls as saves of the run.
+"""Small checkpoints of known content, for checks. They are saved with the same calls as the saves of a run.
 
-They are read back without the caches of this client. `targets.posix.commit` has the methods of a commit.
+They are read without the caches of this client. `targets.posix.commit` contains the methods of a commit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Calls:
         self.call, self.path = "", ""
 
     def __call__(self, call: str, path: object) -> None:
-        """Store and report the next call."""
+        """Report and store the next call."""
         self.call, self.path = call, str(path)
         self._tell(call, self.path)
 
@@ -63,7 +63,10 @@ class ReportedCommitCalls:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointFault:
-    """A file or directory that is not as expected. ``is_name`` is true if a name is wrong, not the bytes of a file."""
+    """A file or directory that is not as expected.
+
+    ``is_name`` is true if a name is wrong or missing, and false if the bytes of a file are wrong.
+    """
 
     where: str
     seen: str
@@ -73,7 +76,7 @@ class CheckpointFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """A small checkpoint of several files; their bytes follow from its seed and number."""
+    """A small checkpoint of several files. Their bytes are generated from its seed and number."""
 
     number: int
     seed: int
@@ -83,11 +86,11 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The name that the checkpoint's directory has after the commit."""
+        """The name of the checkpoint's directory after the commit."""
         return checkpoint_name(self.number)
 
     def places(self, directory: Path) -> tuple[Path, ...]:
-        """Return the paths that the checkpoint's directory has before and after the commit, or the only path.
+        """Return the paths of the checkpoint's directory before and after the commit; one path if they are equal.
 
         ``directory`` is the parent directory.
         """
@@ -95,7 +98,7 @@ class Checkpoint:
         return tuple(dict.fromkeys((self.commit.draft_of(final), final)))
 
     def is_committed(self, directory: Path) -> bool:
-        """Return whether the checkpoint is committed in the parent ``directory``."""
+        """Return whether the checkpoint in the parent ``directory`` is committed."""
         return self.commit.is_committed(directory / self.name)
 
     def made_from(self) -> dict[str, tuple[object, ...]]:
@@ -103,15 +106,15 @@ class Checkpoint:
         return {f"shard-{index}": (self.seed, "checkpoint", self.number, index) for index in range(self.files)}
 
     def contents(self) -> dict[str, bytes]:
-        """Return {file name: its content}, without files that the commit adds."""
+        """Return {file name: its content}, without the files that the commit adds."""
         return {name: random_bytes(self.file_bytes, *words) for name, words in self.made_from().items()}
 
     def expected(self, directory: Path) -> dict[str, bytes]:
-        """Return {file name: its content} of the committed checkpoint, with the files that the commit adds."""
+        """Return {file name: its content} of the committed checkpoint, including the files that the commit adds."""
         return {**self.contents(), **self.commit.files_of(directory / self.name)}
 
     def save(self, directory: Path, doing: Doing) -> None:
-        """Write and fsync every file and the directory of the checkpoint below ``directory``, and commit."""
+        """Write and fsync the files and the directory of the checkpoint below ``directory``, and commit it."""
         final = directory / self.name
         draft = self.commit.draft_of(final)
         doing("mkdir", draft)
@@ -122,9 +125,10 @@ class Checkpoint:
         self.commit.perform(final, ReportedCommitCalls(doing))
 
     def wrongs(self, directory: Path, doing: Doing) -> list[CheckpointFault]:
-        """Return the faults of the committed checkpoint, read without the caches; empty if it is bit-exact.
+        """Return the faults of the committed checkpoint, read without the caches; empty without a fault.
 
-        The files are read before the directory is listed: a listing makes some clients update their cached attributes.
+        The directory is listed after the files were read, because a listing refreshes the cached attributes of some
+        clients.
         """
         expected = self.expected(directory)
         found = [wrong_bytes(directory / self.name / name, data, doing) for name, data in expected.items()]
@@ -147,9 +151,9 @@ class Checkpoint:
 
 
 def saved_right(findings: Findings, checkpoint: Checkpoint, directory: Path, doing: Doing, when: str) -> bool:
-    """Compare a checkpoint with the bytes that were saved, and record its faults; return whether it has none.
+    """Record the faults of a checkpoint that must be unchanged since its save. Return whether it has no fault.
 
-    Call it when the checkpoint should be unchanged since its save. ``when`` describes the moment in messages.
+    ``when`` describes the time of the comparison in messages.
     """
     wrongs = checkpoint.wrongs(directory, doing)
     for wrong in wrongs:
@@ -171,7 +175,7 @@ def write_durably(
     flags: int = os.O_CREAT | os.O_EXCL,
     sync: bool = True,
 ) -> None:
-    """Open a file, write, fsync and close it. The first call that fails raises OSError; later calls are not made."""
+    """Open a file, write, fsync and close it. The first failed call raises OSError; later calls are skipped."""
     doing("open", path)
     descriptor = os.open(path, os.O_WRONLY | flags, 0o644)
     try:
@@ -189,7 +193,7 @@ def write_durably(
 
 
 def write_all(descriptor: int, data: bytes, piece_bytes: int = _PIECE_BYTES) -> None:
-    """Write all bytes, in pieces, and continue after a short write."""
+    """Write all bytes in pieces. A short write is continued."""
     view = memoryview(data)
     done = 0
     while done < len(view):
@@ -200,14 +204,14 @@ def write_all(descriptor: int, data: bytes, piece_bytes: int = _PIECE_BYTES) -> 
 
 
 def sync_directory(directory: Path, doing: Doing) -> None:
-    """Make the names in a directory durable."""
+    """Make the names in a directory durable by fsync."""
     doing("fsync directory", directory)
     with opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         os.fsync(descriptor)
 
 
 def wrong_bytes(path: Path, data: bytes, doing: Doing) -> CheckpointFault | None:
-    """Return the fault of a file's bytes on the target; None if they are as expected."""
+    """Return the fault of a file's bytes on the target; None if the bytes are correct."""
     doing("read", path)
     try:
         seen = read_past_caches(path)
@@ -222,9 +226,9 @@ def wrong_bytes(path: Path, data: bytes, doing: Doing) -> CheckpointFault | None
 
 
 def read_past_caches(path: Path) -> bytes:
-    """Return the bytes of a file as they are stored on the target, read with O_DIRECT.
+    """Return the bytes of a file on the target, read with O_DIRECT.
 
-    If the target refuses O_DIRECT, drop the file's pages from the cache and read normally.
+    If the target refuses O_DIRECT, the file's pages are dropped from the page cache, and it is read normally.
     """
     try:
         return _read_direct(path)
@@ -255,7 +259,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def missing(path: Path) -> CheckpointFault:
-    """Return the fault of a missing name; its text lists the names that exist in the directory."""
+    """Return the fault of a missing name. Its text lists the names in the directory."""
     beside = names_in(path.parent) if path.parent.is_dir() else []
     names = ", ".join(beside[:8]) + (" …" if len(beside) > 8 else "") or "nothing"
     return CheckpointFault(

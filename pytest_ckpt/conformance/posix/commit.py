@@ -1,12 +1,12 @@
-"""COMMIT and PUBLISH: the view of a reader during a commit, and the time until it sees the checkpoint.
+"""COMMIT and PUBLISH: what readers see during a commit, and the time until they see the checkpoint.
 
-COMMIT: a rename replaces a name atomically for every reader. PUBLISH: another client that sees a checkpoint's marker
-soon finds all of its files, complete.
+COMMIT: a rename replaces a name atomically for every reader. PUBLISH: if another client sees the marker of a
+checkpoint, it soon finds all files of the checkpoint, complete.
 
-In PUBLISH the other client looks for the marker before it is written, like a serving or evaluating job that waits for
-the next checkpoint. The other client measures the time. The time starts when the client receives the message that the
-commit has returned. The time ends when the client has seen the marker, opened every file, and found the size, the first
-and the last page correct. Then the client reads and compares all bytes.
+In PUBLISH, the other client looks for the marker before it is written, like a job that waits for the next checkpoint.
+It also measures the time. The time starts when the client receives the message that the commit has returned. It ends
+when the client has seen the marker, opened every file, and found the size, the first and the last page correct. Then
+the client compares all bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STALE_IN_A_ROW = 5
 
 
 def replace_file(context: CheckContext, findings: Findings) -> None:
-    """Replace a file by rename while a process of this host reads it."""
+    """Replace a file by rename while another process of this host reads it."""
     with closing(Client(name="the reader", tell=context.tell)) as watcher:
         _replace_file(context, findings, watcher, str(context.directory))
 
@@ -55,7 +55,7 @@ def replace_file_second(context: CheckContext, findings: Findings) -> None:
 
 
 def rename_directory(context: CheckContext, findings: Findings) -> None:
-    """Rename a directory while a process of this host lists it."""
+    """Rename a directory while another process of this host lists it."""
     with closing(Client(name="the watcher", tell=context.tell)) as watcher:
         _rename_directory(context, findings, watcher, str(context.directory))
 
@@ -106,7 +106,7 @@ def _unseen(findings: Findings, watcher: Client, path: str) -> None:
 
 
 def _settled(context: CheckContext, findings: Findings, path: Path, version: int) -> None:
-    """Record an anomaly unless the file has its last version after the last rename."""
+    """Record an anomaly if the file does not have its last version after the last rename."""
     fault = page_fault(read_file(path), context.seed, _pages(version))
     if fault:
         findings.wrong(
@@ -118,12 +118,12 @@ def _settled(context: CheckContext, findings: Findings, path: Path, version: int
 
 
 def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Read a file until stopped: every read must return one complete version, not older than the previous read.
+    """Read a file until stopped. Each read must return one complete version, not older than the previous read.
 
     Return the number of reads, the number of refused reads, and the anomalies.
 
-    If a file is replaced between lookup and open, or while another client has it open, a network file system may return
-    ESTALE. This is not an anomaly, because no reader mistakes it for data; the next attempt must find the new file.
+    If a file is replaced between lookup and open, or while a client has it open, a network file system may return
+    ESTALE. A few such errors in a row are not an anomaly, because no reader mistakes them for data.
     """
     findings, reads, refused, in_a_row, newest, last = Findings(), 0, 0, 0, -1, "none yet"
     while True:
@@ -167,7 +167,7 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
 
 
 def _pages(version: int) -> list[int]:
-    """Return the version of each page of a file with this version.
+    """Return the version of each page of a file; the file has ``version`` in all pages.
 
     Versions differ in size, so that old bytes in a file of the new size are detected.
     """
@@ -225,7 +225,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
 
 
 def _begin_whole(watcher: Client, path: str, files: int) -> None:
-    """Wait until the watcher lists the complete directory. Raises NotRun if this takes more than 10 s."""
+    """Wait until the watcher lists the complete directory. Raises NotRun after 10 s."""
     listed = watcher.ask("wait_until", path, look="names", wanted=sorted(_names(files)), seconds=10.0)
     if not listed["agreed"]:
         found = len(listed["last"]) if isinstance(listed["last"], list) else listed["last"]
@@ -236,9 +236,9 @@ def _begin_whole(watcher: Client, path: str, files: int) -> None:
 
 
 def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a directory under both of its names until stopped; return the number of complete listings and the faults.
+    """List a directory under both of its names until stopped. Return the number of complete listings and the faults.
 
-    Each time, a name must be missing or the directory must list all its files.
+    In each listing, the directory must be missing or contain all its files.
     """
     findings, lists, looks, in_a_row = Findings(), 0, 0, 0
     while True:
@@ -259,7 +259,7 @@ def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callabl
 
 
 def _whole(findings: Findings, directory: Path, files: int, where: str, when: str) -> bool:
-    """Return whether a directory lists each of its names once; record its faults otherwise."""
+    """Return whether a directory lists all its files once. Record the faults of a wrong listing."""
     expected = _names(files)
     listed = os.listdir(directory)  # noqa: PTH208 - doubled names must stay doubled
     if len(listed) == files and expected.issuperset(listed) and len(set(listed)) == files:
@@ -302,14 +302,14 @@ _MARKER, _POINTER = ".metadata", "latest"
 
 
 def publish_marker(context: CheckContext, findings: Findings) -> None:
-    """Publish checkpoints by a marker file, which is renamed last; the other client waits for each of them."""
+    """Publish checkpoints by a marker file that is renamed last. The other client waits for each checkpoint."""
     _publish(context, findings, "marker")
 
 
 def publish_directory(context: CheckContext, findings: Findings) -> None:
-    """Publish checkpoints by renaming their directory; the other client waits for each of them.
+    """Publish checkpoints by renaming their directory. The other client waits for each checkpoint.
 
-    Raises NotRun on a target that refuses such a rename.
+    Raises NotRun on a target that refuses to rename directories.
     """
     if context.commit is not BY_RENAME:
         raise NotRun(
@@ -320,7 +320,10 @@ def publish_directory(context: CheckContext, findings: Findings) -> None:
 
 
 def publish_pointer(context: CheckContext, findings: Findings) -> None:
-    """Publish checkpoints by overwriting a file that names the newest one; the other client waits for each of them."""
+    """Publish checkpoints by overwriting a pointer (a file that names the newest checkpoint).
+
+    The other client waits for each checkpoint.
+    """
     _publish(context, findings, "pointer")
 
 
@@ -380,9 +383,9 @@ def _marker_text(lengths: Mapping[str, int]) -> bytes:
 
 
 def _remove_checkpoint(directory: Path, names: Iterable[str], calls: Calls) -> None:
-    """Remove the files ``names`` and then the directory.
+    """Remove the files ``names``, and then the directory.
 
-    The directory is not listed, because a wrong listing is a fault that the requirement NAMES reports.
+    The directory is not listed: a wrong listing is a fault that only the requirement NAMES reports.
     """
     calls("remove", directory)
     for name in names:
@@ -403,8 +406,9 @@ def watch_for_marker(
 ) -> dict[str, Any]:
     """Wait until a checkpoint is visible as committed, then open and compare its files.
 
-    ``way`` is the method of the commit: marker, directory or pointer. The check sends "stop" when it has committed the
-    checkpoint. Return the faults, and the seconds from the commit until all files were present or until the timeout.
+    ``way`` is the method of the commit: marker, directory or pointer. When ``stopped`` returns true, the check has
+    committed the checkpoint. Return the faults, and the seconds from the commit until all files were correct or until
+    the timeout.
     """
     findings, committed = Findings(), None
     while (shown := _shown(path, way, step)) is None:
@@ -437,9 +441,10 @@ def watch_for_marker(
 
 
 def _shown(path: str, way: str, step: str) -> tuple[str, bytes] | None:
-    """Return the path that shows that a checkpoint is committed, and its bytes if it is a file; None before that.
+    """Return the path that shows that a checkpoint is committed, and the bytes of this file (empty for a directory).
 
-    A marker is opened without an earlier query for its name or attributes: such a query would hide a truncation.
+    Returns None before the commit is visible. A marker is opened without an earlier query for its name or attributes,
+    because such a query would hide a truncation.
     """
     if way == "directory":
         shown = f"{path}/{step}"
@@ -452,7 +457,7 @@ def _shown(path: str, way: str, step: str) -> tuple[str, bytes] | None:
 
 
 def _small_file(path: str) -> bytes | None:
-    """Return the bytes of a small file; None if it does not exist, or was replaced while it was opened."""
+    """Return the bytes of a small file; None if it is missing or was replaced during the open."""
     try:
         return read_file(path)
     except OSError as error:
@@ -462,9 +467,9 @@ def _small_file(path: str) -> bytes | None:
 
 
 def _look_at(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
-    """Open a file, read its first and its last page, and then query its size; record the first fault.
+    """Open a file, read its first and last page, and query its size. Record the first fault.
 
-    The size comes last, because some clients refresh their attribute cache only at such a query.
+    The size is queried last, because this query refreshes the attribute cache of some clients.
     """
     expected = len(versions) * PAGE
     try:
@@ -488,7 +493,7 @@ def _look_at(findings: Findings, path: str, versions: list[int], seed: int, wher
 
 
 def _compare_file(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
-    """Read a complete file and compare every byte; record the first fault."""
+    """Read a complete file and compare all bytes. Record the first fault."""
     if fault := page_fault(_small_file(path) or b"", seed, versions):
         _wrong_file(findings, f"{path} at offset {fault.offset:,}", where, fault.seen, len(versions) * PAGE)
 

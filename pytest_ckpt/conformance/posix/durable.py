@@ -1,6 +1,7 @@
-"""DURABLE: an acknowledged save survives the death of the process that made it, and a power cut of the target.
+"""DURABLE: acknowledged saves survive the death of the process that saved, and a power cut of the target.
 
-The power cut distinguishes data that must survive, data that may be lost, and data that are certainly lost.
+For a power cut, data belong to one of three groups: durable data must survive, other data may survive, and data that
+were never fsynced (the canary) prove by their loss that the power was cut.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _SAVES_UNTIL_KILLED = 2.0
 
 
 def rank_killed(context: CheckContext, findings: Findings) -> None:
-    """Repeatedly start a process that saves, kill it during a save, and check the checkpoints that remain."""
+    """Repeatedly kill a process during a save, and check the remaining checkpoints."""
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
     kept, seconds = _first_checkpoints(context, calls)
@@ -104,7 +105,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
 
 
 def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint, float]:
-    """Save a few checkpoints and keep only the last. Return the last one, and the median of the save times."""
+    """Save a few checkpoints and keep only the last. Return this checkpoint, and the median save time in seconds."""
     seconds = []
     for number in range(1, _TIMED_SAVES + 1):
         checkpoint = Checkpoint(number=number, seed=context.seed, commit=context.commit)
@@ -118,9 +119,9 @@ def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint,
 def _save_until_killed(
     context: CheckContext, findings: Findings, first: int, seconds: float
 ) -> tuple[Checkpoint | None, list[Checkpoint]]:
-    """Start a process that saves one checkpoint after another from number ``first`` on; kill it after ``seconds``.
+    """Start a process that saves checkpoints from number ``first`` on, and kill it after ``seconds``.
 
-    Return the checkpoint that was interrupted (None if a call failed), and the acknowledged checkpoints.
+    Return the interrupted checkpoint (None if a call failed), and the acknowledged checkpoints.
     """
 
     def checkpoint(number: int) -> Checkpoint:
@@ -167,9 +168,9 @@ _SECTOR_BYTES = 512
 
 
 class WriteWitness:
-    """A file on storage other than the target. It lists every file whose save was acknowledged.
+    """A list of all acknowledged files. It is stored outside the target.
 
-    A line contains the file's path, its text (or its length and the seed of its bytes), and its digest.
+    A line contains a file's path, its text (or its length and the seed of its bytes), and its digest.
     """
 
     def __init__(self, path: Path) -> None:
@@ -198,7 +199,7 @@ class WriteWitness:
     def wrongs(self, calls: Calls) -> list[CheckpointFault]:
         """Compare all acknowledged files with the target, and return their faults.
 
-        If a directory is missing, the directory is reported instead of its files.
+        If a directory is missing, this fault replaces the faults of its files.
         """
         found: list[CheckpointFault] = []
         gone: set[Path] = set()
@@ -220,9 +221,9 @@ class WriteWitness:
 
 @dataclass(slots=True)
 class UnsyncedNames:
-    """Names that no fsync of a directory has made durable, and how many of them survived power cuts.
+    """Names that were not made durable by fsync of their directory, and how many of these names survived power cuts.
 
-    Many file systems keep such names after a power cut, but this is not required.
+    Many file systems keep such names, but this is not required.
     """
 
     trials: int = 0
@@ -231,14 +232,14 @@ class UnsyncedNames:
     renames: int = 0
 
     def prepare(self, context: CheckContext, findings: Findings, directory: Path, calls: Calls) -> None:
-        """Create two unsynced names: a new file that is itself fsynced, and a renamed file."""
+        """Create two unsynced names: a new file with fsynced content, and a renamed file."""
         write_durably(directory / "renamed-not-yet", b"renamed", calls)
         sync_directory(directory, calls)
         write_durably(directory / "created", b"created", calls)
         self.renames += context.rename_file(directory / "renamed-not-yet", directory / "renamed", findings)
 
     def look(self, directory: Path, calls: Calls) -> None:
-        """Count the names that exist after the cut."""
+        """Count the names that exist after the power cut."""
         self.trials += 1
         calls("list", directory)
         names = names_in(directory) if directory.is_dir() else []
@@ -255,10 +256,10 @@ class UnsyncedNames:
 
 
 class Canary:
-    """Bytes and names that were never made durable. A real power cut destroys some of them.
+    """The canary of a power cut: bytes and names that were never fsynced. A real power cut destroys some of them.
 
-    Their names are random, and they are stored among durable files. A command that only removes files cannot know which
-    names to remove.
+    The names are random and mixed with durable files. A false power-cut command that only removes files cannot know
+    which files to remove.
     """
 
     def __init__(self, directory: Path, seed: int, calls: Calls) -> None:
@@ -272,11 +273,10 @@ class Canary:
         self._directory.mkdir()
 
     def wrong(self, calls: Calls) -> CheckpointFault | None:
-        """Return the fault of the overwritten file; None if a power cut may have left it in this state.
+        """Return the fault of the overwritten file; None if a power cut can leave the file like this.
 
-        Its name and its length are durable. Each 512 bytes of it must have their old or their new content. A false
-        power-cut command that removes all files with data that were never fsynced also removes this file. The missing
-        file shows that.
+        Its name and its length are durable. Each 512 bytes must have their old or their new content. A missing file is
+        a fault: a false power-cut command removed it because its last write was never fsynced.
         """
         found = wrong_bytes(self._overwritten, self._new, calls)
         if not found or found.is_name:
@@ -290,7 +290,7 @@ class Canary:
         return None if is_mixed else found
 
     def lost(self, calls: Calls) -> tuple[Loss, ...]:
-        """Return those kinds of data of the canary that were lost."""
+        """Return the kinds of canary data that the power cut destroyed."""
         gone = {
             "bytes written over others": wrong_bytes(self._overwritten, self._new, calls) is not None,
             "bytes of a new file": wrong_bytes(self._created, self._new, calls) is not None,
@@ -301,11 +301,12 @@ class Canary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CutEvidence:
-    """The evidence of one power cut, from strong to weak.
+    """The evidence of one power cut.
 
-    ``losses`` are the lost parts of its canary. ``restart`` is the server's restart as printed by the command; empty if
-    it printed none. ``gap_seconds`` is the longest time without a successful write of another process; 0 if no other
-    process wrote. ``back_seconds`` is the time from the command to the first answer of the target.
+    ``losses`` (strongest evidence) are the kinds of canary data that were lost. ``restart`` is the restart of the
+    server that the command printed; empty without one. ``gap_seconds`` is the longest time without a successful write
+    of another process; 0 without such a process. ``back_seconds`` is the time from the command to the first answer of
+    the target.
     """
 
     losses: tuple[Loss, ...]
@@ -315,10 +316,7 @@ class CutEvidence:
 
     @property
     def is_proof(self) -> bool:
-        """Whether the evidence proves a power cut.
-
-        Either data were lost that a target with power keeps, or the server has restarted.
-        """
+        """Whether the evidence proves a power cut: the canary lost data, or the server restarted."""
         return bool(self.losses or self.restart)
 
     @property
@@ -328,7 +326,7 @@ class CutEvidence:
 
 
 def describe_evidence(cuts: Sequence[CutEvidence]) -> str:
-    """Return a description of the evidence of all cuts. Each cut is described by its strongest evidence."""
+    """Return a text on the evidence of all power cuts. Each cut is described by its strongest evidence."""
     lost = Counter(loss for cut in cuts for loss in cut.losses)
     restarts = [cut.restart for cut in cuts if cut.restart and not cut.losses]
     outages = [cut.gap_seconds for cut in cuts if cut.is_outage and not cut.is_proof]
@@ -358,9 +356,9 @@ _PRINTED = re.compile(r"^\s*(boot-id|uptime)[ =:]+(\S+)\s*$", re.MULTILINE)
 
 
 def restart_in(text: str) -> str:
-    """Return a description of the restart that the output of a power-cut command shows; empty if it shows none.
+    """Return a text on the server's restart, from the output of a power-cut command; empty without a restart.
 
-    A command can print ``boot-id ID`` or ``uptime SECONDS`` of the server before the cut and again after it.
+    A command can print ``boot-id ID`` or ``uptime SECONDS`` of the server before and after the cut.
     """
     printed: dict[str, list[str]] = {}
     for name, value in _PRINTED.findall(text):
@@ -375,7 +373,7 @@ def restart_in(text: str) -> str:
 
 
 def write_until_stop(path: Path, talk: WorkerChannel) -> float:
-    """Write and fsync a small file repeatedly until stopped; return the longest time without a success, in seconds."""
+    """Write and fsync a small file repeatedly until stopped. Return the longest time without a success, in seconds."""
     longest, last = 0.0, time.monotonic()
     while not talk.may_continue():
         with contextlib.suppress(OSError):
@@ -406,7 +404,7 @@ _SETTLE_SECONDS = 5.0
 
 
 def power_cut(context: CheckContext, findings: Findings) -> None:
-    """Save, record the acknowledged files on other storage, cut the target's power, and check all recorded files."""
+    """Save, record the acknowledged files outside the target, cut the target's power, and check all recorded files."""
     if not context.power_cut or not context.witness:
         raise NotRun("no command that cuts the target's power (--ckpt-actions [power_cut] command)")
     if context.witness.stat().st_dev == context.directory.stat().st_dev:
@@ -482,7 +480,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
 
 
 def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) -> float:
-    """Stop the processes that run `write_until_stop`; return the longest time without a success, in seconds."""
+    """Stop the processes of `write_until_stop`. Return the longest time without a success, in seconds."""
     for writer in writers:
         writer.go_on()
     ends = gather(writers, tell, patience_seconds=BACK_SECONDS)
@@ -492,7 +490,7 @@ def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) ->
 def _save_and_overwrite(
     context: CheckContext, findings: Findings, directory: Path, cut: int, witness: WriteWitness, calls: Calls
 ) -> None:
-    """Save checkpoints as ranks do. Then rewrite a durable file in place, and replace another one by rename.
+    """Save checkpoints like ranks do. Then rewrite a durable file in place, and replace another file by rename.
 
     Each file is recorded in ``witness`` when it is durable.
     """
@@ -531,7 +529,7 @@ def _tell(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts:
 
 
 def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool:
-    """Run the power-cut command; return whether it reports success."""
+    """Run the power-cut command. Return whether it succeeded; record an anomaly if not."""
     command = shlex.join(context.power_cut)
     began = time.monotonic()
     failure = ""
@@ -569,9 +567,9 @@ def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool
 
 
 def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) -> bool:
-    """Wait until the target answers again. Return whether it answers and the check's directory exists.
+    """Wait until the target answers. Return whether it answers and the check's directory exists.
 
-    If not, an anomaly is recorded.
+    Otherwise, an anomaly is recorded.
     """
     began = time.monotonic()
     mounted_since: float | None = None
@@ -606,10 +604,10 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
 
 
 def _sync_up_to_the_mount(directory: Path, calls: Calls) -> Path:
-    """Fsync the directory and its parents as far as permitted; return the mount point.
+    """Fsync the directory and its parents as far as permitted. Return the mount point.
 
-    The files that name the owner of a directory are fsynced, too: without such a file, the clean-up after the power cut
-    would not recognise the directory and would leave it.
+    The owner file of each directory is fsynced, too. The clean-up after the power cut recognises its directories by
+    this file.
     """
     while True:
         with contextlib.suppress(PermissionError):

@@ -1,9 +1,8 @@
-"""ERRORS, FULL and COMMIT-FULL: errors that must be reported, and volumes or quotas without space.
+"""ERRORS, FULL and COMMIT-FULL: errors that must be reported, and volumes or quotas without free space.
 
-ERRORS: write, fsync and close report every error, so success means that the bytes are stored. FULL: space ends while
-shards are written. COMMIT-FULL: space ends in any phase of a commit; the previous checkpoint stays, and later saves
-work. Checkpoint software is least prepared for a full volume after all data are durable. It then writes metadata, the
-marker, or the pointer to the newest checkpoint.
+ERRORS: write, fsync and close report every error; if they succeed, the bytes are stored. FULL: the volume becomes full
+while files of a checkpoint are written. COMMIT-FULL: the volume becomes full in a phase of a commit: data, metadata,
+marker, or the pointer to the newest checkpoint. The previous checkpoint must remain, and later saves must succeed.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def small_directory(context: CheckContext) -> tuple[Path, int]:
-    """Return the directory that may be filled, and the number of bytes that are free there.
+    """Return the directory that may be filled, and its free bytes.
 
-    Raises NotRun if there is no such directory, or if its volume is too large or too small.
+    Raises NotRun without such a directory, or if its volume is too large or too small.
     """
     if not context.small_directory:
         raise NotRun("no small volume or quota that may be filled")
@@ -81,7 +80,7 @@ def free_bytes(directory: Path) -> int:
 
 
 def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
-    """Fill a volume with a ballast file so that ``room`` bytes remain free. ``free`` bytes are free before."""
+    """Fill a volume with a ballast file so that ``room`` bytes remain free. Before, ``free`` bytes are free."""
     # The file "room" reserves the space. It is removed, not shortened: a truncation may itself need space.
     try:
         write_durably(directory / "room", random_bytes(room, room), calls)
@@ -96,7 +95,7 @@ def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
 
 
 def _take_space(path: Path, free: int, calls: Calls) -> None:
-    """Create a file that takes all free space: with fallocate, then with writes, which also work without fallocate."""
+    """Create a file that takes all free space: first with fallocate, then with writes."""
     calls("open", path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
@@ -144,17 +143,17 @@ def _write_until_full(descriptor: int, maximum_bytes: int, calls: Calls, path: P
 def _fallocate(descriptor: int, offset: int, length: int) -> int:
     """Reserve space in a file; return 0 or the errno.
 
-    The call is fallocate and not posix_fallocate: the latter writes zeros if the file system cannot reserve space.
+    fallocate is used because posix_fallocate writes zeros if the file system cannot reserve space.
     """
     done = _LIBC.fallocate(descriptor, 0, ctypes.c_long(offset), ctypes.c_long(length))
     return ctypes.get_errno() if done else 0
 
 
 def remove(path: Path, calls: Calls) -> None:
-    """Remove a file or a directory with its content.
+    """Remove a file, or a directory with its content.
 
-    An NFS client keeps a deleted file under another name while a process has it open, even a process that is ending. So
-    the removal is repeated for a while if the directory is not empty.
+    An NFS client keeps a deleted file under another name while a process has it open. The removal of a directory that
+    is not empty is therefore repeated for some time.
     """
     calls("remove", path)
     if not path.is_dir():
@@ -175,10 +174,9 @@ def remove(path: Path, calls: Calls) -> None:
 def when_there_is_space(
     save: Callable[[], object], undo: Callable[[], object], patience_seconds: float
 ) -> float | None:
-    """Repeat a save until it succeeds; return the seconds until then. Call it after space was freed.
+    """After space was freed, repeat a save until it succeeds. Return the seconds until then.
 
-    Return None if space is still missing after ``patience_seconds``. ``undo`` removes the remains of a save that failed
-    for lack of space.
+    Returns None if space is still missing after ``patience_seconds``. ``undo`` removes the remains of a failed save.
     """
     began = time.monotonic()
     while True:
@@ -196,7 +194,7 @@ def when_there_is_space(
 
 
 def note_no_space(findings: Findings, directory: Path, calls: Calls, patience_seconds: float) -> None:
-    """Record the anomaly that freed space did not become available within ``patience_seconds``."""
+    """Record the anomaly that freed space is still missing after ``patience_seconds``."""
     findings.wrong(
         "no save succeeds after space was given back",
         where=f"{calls.call} of {calls.path}, {format_seconds(patience_seconds)} after files were removed",
@@ -217,7 +215,7 @@ def note_refusal(findings: Findings, error: OSError, calls: Calls, expected: str
 
 
 def note_missing(findings: Findings, where: str, when: str, seen: str) -> None:
-    """Record the anomaly that bytes are missing although every call had reported success."""
+    """Record the anomaly that bytes are missing although all calls reported success."""
     findings.wrong(
         "acknowledged bytes are not there",
         where=f"{where}, {when}",
@@ -263,7 +261,7 @@ def acknowledged(context: CheckContext, findings: Findings) -> None:
 
 
 def fill(context: CheckContext, findings: Findings) -> None:
-    """Fill a volume with files until a call fails. Files written without an error must have all of their bytes."""
+    """Fill a volume with files until a call fails. Files that were written without an error must be complete."""
     directory, free = small_directory(context)
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
@@ -303,7 +301,7 @@ def fill(context: CheckContext, findings: Findings) -> None:
 
 
 def mid_save(context: CheckContext, findings: Findings) -> None:
-    """Exhaust the space in the middle of a save, check the previous checkpoint, free the space and save again."""
+    """Fill the volume in the middle of a save, check the previous checkpoint, free the space, and save again."""
     directory, free = small_directory(context)
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
@@ -385,8 +383,9 @@ _POINTER, _NEXT_POINTER = "latest", "latest.tmp"
 class _Commit:
     """A save of one checkpoint in phases: data, metadata, marker, and the pointer to the newest checkpoint.
 
-    The last file of the checkpoint represents the metadata. The pointer is replaced by rename, or overwritten
-    ``in_place`` with a text of the same length. ``phases`` maps the name of a phase to the function that performs it.
+    ``phases`` maps the name of a phase to the function that performs it. The last file of the checkpoint represents the
+    metadata. With ``in_place``, the pointer is overwritten with a text of the same length, otherwise replaced by
+    rename.
     """
 
     directory: Path
@@ -434,14 +433,13 @@ class _Commit:
             do()
 
     def undo(self) -> None:
-        """Remove the remains of the checkpoint, as software does after a failed save."""
+        """Remove the remains of the checkpoint, like software does after a failed save."""
         _remove_checkpoint(self.checkpoint, self.directory, self.calls)
         remove(self.directory / _NEXT_POINTER, self.calls)
 
 
 def each_phase(context: CheckContext, findings: Findings) -> None:
-    """Take all space before each phase of a commit in turn, check the previous checkpoint, free the space, and save
-    again."""
+    """Fill the volume before each phase of a commit, check the previous checkpoint, free the space, save again."""
     directory, free = small_directory(context)
     calls = Calls(context.tell)
 
@@ -494,7 +492,7 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
 
 
 def _renames_files(context: CheckContext, directory: Path, findings: Findings) -> bool:
-    """Return whether a pointer can be replaced by rename; tested with a separate file."""
+    """Return whether the target can replace a file by rename. The test uses a separate file."""
     old, new = directory / "rename", directory / "renamed"
     old.touch()
     if renames := context.rename_file(old, new, findings):
@@ -503,7 +501,7 @@ def _renames_files(context: CheckContext, directory: Path, findings: Findings) -
 
 
 def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
-    """Save a checkpoint, and fill the volume before the given phase.
+    """Save a checkpoint, and fill the volume before the phase ``phase``.
 
     Return the error that ended the save; None if the save succeeded.
     """
@@ -519,9 +517,9 @@ def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
 
 
 def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, *, refused: bool = False) -> None:
-    """Record an anomaly if a checkpoint or the pointer on the volume contradicts the results of the calls.
+    """Record an anomaly if a checkpoint or the pointer contradicts the results of the calls.
 
-    ``kept`` is the previous checkpoint, ``commit`` the new one; ``refused`` is true if its save failed.
+    ``kept`` is the previous checkpoint, ``commit`` the new one. ``refused`` is true if the save of the new one failed.
     """
     directory, calls = commit.directory, commit.calls
     for wrong in kept.checkpoint.wrongs(directory, calls) if kept else ():

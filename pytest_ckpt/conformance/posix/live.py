@@ -27,7 +27,7 @@ _FILE_BYTES = 1 << 20
 
 
 def calls(context: CheckContext, findings: Findings) -> None:
-    """Save, query, load and remove small checkpoints; every call is timed separately."""
+    """Save, query, load and remove small checkpoints, and measure the time of each call."""
     clock = _Clock(context)
     data = [random_bytes(_FILE_BYTES, context.seed, index) for index in range(_FILES)]
     context.note_commit(findings)
@@ -44,7 +44,7 @@ def calls(context: CheckContext, findings: Findings) -> None:
 
 
 class _Clock:
-    """Measures the seconds of each call, and groups them by the kind of call."""
+    """Measures each call in seconds, by kind of call."""
 
     def __init__(self, context: CheckContext) -> None:
         self._context = context
@@ -53,7 +53,7 @@ class _Clock:
 
     @contextmanager
     def call(self, name: str, path: Path) -> Iterator[None]:
-        """Measure the call that the ``with`` block makes; ``name`` is the kind of call."""
+        """Measure the ``with`` block as one call of the kind ``name``."""
         self._context.tell(name, str(path))
         began = time.perf_counter()
         yield

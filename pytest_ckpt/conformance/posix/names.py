@@ -1,7 +1,7 @@
 """NAMES and UNLINK: listings of directories, and the removal of files in use.
 
-NAMES: a directory lists its entries, every name once. UNLINK: a process continues to read a file that is removed or
-replaced.
+NAMES: a listing contains each name of the directory once. UNLINK: a process can continue to read an open file after the
+file was removed or replaced.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BEFORE, _MEANWHILE = 1_000, 2_000
 
 
 def many(context: CheckContext, findings: Findings) -> None:
-    """Create files from several threads, time the creation, and list the directory."""
+    """Create files from several threads, measure the time, and list the directory."""
     each = context.count(FILES_OF_CHECKS, minimum=200) // 8
     names = [f"__{number}_{thread}.distcp" for number in range(each) for thread in range(8)]
     context.tell("open with O_CREAT", str(context.directory))
@@ -91,8 +91,10 @@ def after_change(context: CheckContext, findings: Findings) -> None:
 
 
 def list_on_second(context: CheckContext, findings: Findings) -> None:
-    """Create names while the other client lists. Each listing must contain the earlier names, and the last one all
-    names."""
+    """Create names while the other client lists the directory.
+
+    Each listing must contain the names that existed before. A listing afterwards must contain all names.
+    """
     other, directory = context.second()
     seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
     before = [f"before-{number:05d}" for number in range(context.count(_BEFORE, minimum=200))]
@@ -126,9 +128,9 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
 
 
 def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a directory until stopped; return the number of listings and the anomalies.
+    """List a directory until stopped. Return the number of listings and the anomalies.
 
-    Each name in ``before`` must appear once in every listing, each name in ``new`` at most once.
+    In each listing, each name of ``before`` must appear once, and each name of ``new`` at most once.
     """
     findings, listings = Findings(), 0
     while True:
@@ -144,7 +146,7 @@ def _compare(
 ) -> None:
     """Record names that are missing, duplicate or unknown in a listing.
 
-    Names in ``meanwhile`` may be missing, because they are created during the listing.
+    Names in ``meanwhile`` are created during the listing, so they may be missing.
     """
     counts = Counter(listed)
     missing = [name for name in expected if name not in counts]
@@ -184,7 +186,8 @@ _HEAD_BYTES = 64 << 10
 def open_reader(context: CheckContext, findings: Findings) -> None:
     """Remove, replace and recreate files that other processes of this host have open.
 
-    These processes continue to read the files, by descriptors and mappings, and must get every byte.
+    These processes continue to read the files by descriptors and mappings. They must get all bytes of the original
+    files.
     """
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
         files = _files_to_unlink(context, number)
@@ -223,7 +226,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
 def unlink_on_second(context: CheckContext, findings: Findings) -> None:
     """Remove, replace and recreate files that the other client has open.
 
-    The other client then reads them: it must get the correct bytes or ESTALE.
+    Then the other client reads the files. It must get the original bytes or ESTALE.
     """
     assert context.other
     stale = 0
@@ -268,7 +271,7 @@ def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
 
 
 def _fate(path: Path) -> str:
-    """Return a phrase for the change of a file (removed, recreated, replaced), chosen by the last digit of its name."""
+    """Return the change of a file as a phrase: removed, recreated or replaced, by the last digit of its name."""
     return (
         "removed it",
         "removed it and made another of that name",
@@ -298,7 +301,7 @@ def _clear_directory(context: CheckContext) -> None:
 
 
 def _read_late(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Open all files and read the start of each. Read them completely after their removal, and return the faults."""
+    """Open all files and read their starts. After the removal of the files, read them and return the faults."""
     wrong = []
     descriptors = {}
     for path in files:
@@ -315,7 +318,7 @@ def _read_late(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[s
 
 
 def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Map all files and read the last byte of each. Read them completely after their removal, and return the faults."""
+    """Map all files and read their last bytes. After the removal of the files, read them and return the faults."""
     wrong = []
     maps = {}
     for path in files:
@@ -333,7 +336,7 @@ def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple
 
 
 def _keep_reading(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Open all files, and read them repeatedly while they are removed and once afterwards. Return the first faults."""
+    """Open all files and read them repeatedly during and after their removal. Return the first faults."""
     descriptors = {}
     for path in files:
         talk.at("open", path)

@@ -1,7 +1,7 @@
-"""POINTER and TRUNCATE: files that are rewritten in place while other processes read or truncate them.
+"""POINTER and TRUNCATE: files that are rewritten in place while other processes use them.
 
-POINTER: a small file is overwritten in place, like a file that names the latest checkpoint. TRUNCATE: several processes
-open one file with O_TRUNC concurrently.
+POINTER: a small file is overwritten in place while it is read, like a file with the name of the latest checkpoint.
+TRUNCATE: several processes concurrently open one file with O_TRUNC.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _GROWING = (
 
 
 def in_place(context: CheckContext, findings: Findings) -> None:
-    """Overwrite a small file in place while a process of this host reads it."""
+    """Overwrite a small file in place while another process of this host reads it."""
     with closing(Client(name="the reader", tell=context.tell)) as reader:
         _overwrite(context, findings, reader, str(context.directory))
         _grow(context, findings, reader, str(context.directory), may_be_late=False)
@@ -53,7 +53,7 @@ def in_place(context: CheckContext, findings: Findings) -> None:
 def in_place_second(context: CheckContext, findings: Findings) -> None:
     """Overwrite a small file in place while the other client reads it.
 
-    Then measure for how long the other client reads the old text after an overwrite.
+    Then measure for how long after an overwrite the other client reads the old text.
     """
     other, directory = context.second()
     _overwrite(context, findings, other, directory)
@@ -109,11 +109,11 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, direct
 
 
 def _grow(context: CheckContext, findings: Findings, reader: Client, directory: str, *, may_be_late: bool) -> None:
-    """Overwrite files in place several times, each time with a longer text; the reader opens the file after each close.
+    """Overwrite files in place several times with longer texts. After each close, the reader reads the file.
 
-    A file is not overwritten while it is read, so each read must return one complete text: the new one or, with
-    ``may_be_late``, an older one. Usually the reader has read the previous text shortly before. With ``may_be_late``,
-    it has read a few files so long before that its kernel queries the file system again.
+    Reads and overwrites do not overlap, so each read must return one complete text. With ``may_be_late``, this may be
+    an older text. Usually the reader has read the previous text shortly before. With ``may_be_late``, it has read a few
+    files so long before that its kernel queries the file system again.
     """
     names = [f"growing-{number}" for number in range(context.count(_GROWING_FILES, minimum=3))]
     pointers = [
@@ -140,7 +140,7 @@ def _grow(context: CheckContext, findings: Findings, reader: Client, directory: 
 
 @dataclass(frozen=True, slots=True)
 class _GrowingFile:
-    """A file that is overwritten by longer texts; ``theirs`` is the file's path on the reader's client."""
+    """A file that is overwritten with longer texts. ``theirs`` is its path on the reader's client."""
 
     context: CheckContext
     findings: Findings
@@ -149,7 +149,7 @@ class _GrowingFile:
     theirs: str
 
     def begins(self) -> bool:
-        """Write the first text; return whether the reader sees it within 10 s."""
+        """Write the first text. Return whether the reader sees it within 10 s."""
         self._write(0)
         wanted = encoded(_GROWING[0])
         answer = self.reader.ask("wait_until", self.theirs, look="data", wanted=wanted, seconds=10.0, patience=70.0)
@@ -163,7 +163,7 @@ class _GrowingFile:
         return bool(answer["agreed"])
 
     def grows(self, turn: int, *, may_be_late: bool) -> bool:
-        """Overwrite the text with the next one and let the reader read it; return whether it read an older text."""
+        """Overwrite the text with a longer one, and let the reader read it. Return whether it read an older text."""
         self._write(turn)
         seen, text = self.reader.read(self.theirs), _GROWING[turn]
         is_late = may_be_late and seen in _GROWING[:turn]
@@ -182,11 +182,11 @@ class _GrowingFile:
 
 
 def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Read the file until stopped: every read must return no bytes, or one text not older than the previous read.
+    """Read the file until stopped. Each read must return no bytes, or one text, not older than the previous text.
 
-    Return the number of reads, of empty files and of zeros, and the anomalies. Zeros in the length of the text count as
-    an empty file. Some kernel clients, such as FUSE, process a truncation in two steps and show the old size without
-    the old bytes. No reader mistakes zeros for a text; such reads are counted.
+    Return the number of reads, of empty files and of zeros, and the anomalies. If all bytes of the text are zeros, this
+    is no anomaly: some kernel clients, such as FUSE, truncate in two steps, and readers do not mistake zeros for a
+    text.
     """
     findings, reads, empty, zeros, newest = Findings(), 0, 0, 0, -1
     while True:
@@ -231,9 +231,9 @@ _Answer = TypeVar("_Answer")
 
 
 def truncate_at_once(context: CheckContext, findings: Findings) -> None:
-    """Let several processes repeatedly open one file with O_TRUNC and write it; measure the longest call.
+    """Let several processes repeatedly open one file with O_TRUNC and write it. Measure the longest call.
 
-    A process that is in one call for longer than ``patience_seconds`` is reported with its kernel stack, and killed.
+    If a call takes longer than ``patience_seconds``, its process is reported with its kernel stack, and killed.
     """
     path = context.directory / "truncated"
     times = context.count(_TIMES, minimum=30)

@@ -1,7 +1,7 @@
-"""DIRECT and MMAP: I/O without the page cache, and through mappings of files.
+"""DIRECT and MMAP: I/O without the page cache (O_DIRECT), and through mappings of files.
 
-DIRECT: I/O with O_DIRECT, at the alignments that checkpoint writers use, and together with buffered I/O.
-MMAP: files that are read through mappings, as safetensors and torch.load(mmap=True) do.
+DIRECT: I/O with the alignments of checkpoint writers, alone and combined with buffered I/O. MMAP: reads through
+mappings, like safetensors and torch.load(mmap=True).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _ROUNDS = 60
 
 
 def aligned(context: CheckContext, findings: Findings) -> None:
-    """Write blocks of 512 B, 4 KiB and 1 MiB in random order, some twice, and read them back, all with O_DIRECT.
+    """Write and read blocks of 512 B, 4 KiB and 1 MiB with O_DIRECT, in random order. Some blocks are written twice.
 
-    Storage with larger sectors may refuse 512 B; this is reported. 4 KiB must work.
+    Blocks of 4 KiB must be accepted. A refusal of 512 B is reported as a fact, because sectors may be larger.
     """
     for size, blocks in ((_SMALL, _BLOCKS), (_LARGE, _BLOCKS), (_BULK_BYTES, 16)):
         path = context.directory / f"direct-{size}"
@@ -56,9 +56,10 @@ def aligned(context: CheckContext, findings: Findings) -> None:
 
 
 def coherent(context: CheckContext, findings: Findings) -> None:
-    """Write like DeepSpeed's fast writer: the bulk direct, the rest buffered. Then overwrite in both ways.
+    """Write the bulk of a file with O_DIRECT and the rest buffered, like DeepSpeed's fast writer.
 
-    After each step the file is read direct and buffered: both must return the latest data.
+    Then overwrite ranges of the file in both ways. After each step, the file is read with O_DIRECT and buffered. Both
+    reads must return the latest data.
     """
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=4)):
@@ -149,9 +150,9 @@ def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
 
 
 def _read(descriptor: int, length: int, size: int) -> bytes:
-    """Return the bytes of a file, read in blocks of ``size`` into page-aligned memory. It should have ``length`` bytes.
+    """Return the bytes of a file of ``length`` bytes, read in blocks of ``size`` into page-aligned memory.
 
-    A short block is read again: only a read that returns no more bytes than before is the end.
+    A short block is read again. The end of the file is a read that adds no bytes.
     """
     seen, unit = bytearray(), min(size, _LARGE)
     with mmap.mmap(-1, max(size, mmap.PAGESIZE)) as memory, memoryview(memory) as whole, whole[:size] as view:
@@ -174,7 +175,7 @@ _STEP_BYTES = 64 << 10
 
 
 def map_private(context: CheckContext, findings: Findings) -> None:
-    """Read files through private mappings in separate processes. Changes of a mapping must not reach the file."""
+    """Read files through private mappings in separate processes. Changes of a mapping must not change the file."""
     files = _mapped_files(context)
     _judge_readers(
         context, findings, files, [_reader(files, context.seed + n, mmap.ACCESS_COPY) for n in range(2)], changing=True
@@ -200,9 +201,7 @@ def map_shared(context: CheckContext, findings: Findings) -> None:
 
 
 def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
-    """Write files and drop their cached pages, so that page faults of mappings read from storage; return their
-    contents.
-    """
+    """Write files and drop their cached pages, so that mappings read from the storage. Return {path: content}."""
     made = {}
     for number in range(_FILES):
         path = context.directory / f"mapped-{number}"
@@ -216,10 +215,10 @@ def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
 
 
 def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[WorkerChannel], list[list[str]]]:
-    """Return the function of a worker that reads all files through mappings and returns the faults.
+    """Return a worker function that reads all files through mappings and returns the faults.
 
-    The order of files and pages follows from ``seed``. With the ``access`` ACCESS_COPY, the worker then waits for the
-    check, and changes its private mappings.
+    ``seed`` determines the order of files and pages. If ``access`` is ACCESS_COPY, the worker then waits for the check,
+    and changes its private mappings.
     """
 
     def read(talk: WorkerChannel) -> list[list[str]]:

@@ -1,7 +1,7 @@
-"""MKDIR and EXCLUSIVE: races for the same names, by processes of this host or by two clients of the storage.
+"""MKDIR and EXCLUSIVE: races for the same names between processes of this host, or between two clients.
 
-MKDIR: several processes create the same directory concurrently; one succeeds, and all can use it immediately.
-EXCLUSIVE: a name that is created with O_EXCL has exactly one creator.
+MKDIR: if several processes create the same directory concurrently, one succeeds, and all can use it immediately.
+EXCLUSIVE: if several processes create the same file with O_EXCL, exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _race(
 ) -> Iterator[tuple[list[str], dict[str, Any]]]:
     """Send the same request for the same names to all racers concurrently, in batches of names.
 
-    Yield the names of each batch, and {name of a racer: its answer}. ``action`` is the request; ``details`` returns the
-    additional details of the request for the racer with a given name.
+    Yield the names of each batch, and {name of a racer: its answer}. ``action`` is the request. ``details`` returns
+    additional details of the request, from the name of a racer.
     """
     for racer, directory in racers:
         racer.sees(directory)  # The racer has started: a late start would not be a race.
@@ -125,7 +125,7 @@ def _directory_race(context: CheckContext, findings: Findings, racers: _Racers) 
 
 
 def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
-    """Return those files that this client does not see within 10 s. The requirement STALE judges shorter delays."""
+    """Return the files that this client does not see within 10 s. Only the requirement STALE judges shorter delays."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         missing = [file for file in files if not (context.directory / file).exists()]
@@ -135,7 +135,7 @@ def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
 
 
 def make_directories(path: str, *, names: list[str], file: str) -> dict[str, Any]:
-    """Create each directory unless it exists, and immediately create a file in it.
+    """Create each directory if it is missing, and immediately create a file in it.
 
     Return {made: names of directories that this call created, used: names of directories in which it created a file,
     errors: (call, name, error) of each failed call}.
@@ -218,7 +218,7 @@ def _judge_winners(context: CheckContext, findings: Findings, name: str, winners
 
 
 def _winner_in(path: Path) -> str:
-    """Return the text of a file; empty if this client does not see the name yet, which only STALE judges."""
+    """Return the text of a file; empty if this client does not see the file yet (a delay that only STALE judges)."""
     try:
         return read_file(path).decode(errors="replace")
     except FileNotFoundError:

@@ -1,9 +1,9 @@
 """SPARSE, CLONE-FRESH and LARGE: files with holes.
 
-SPARSE: files are written out of order, or by several writers. CLONE-FRESH: a file is copied right after it was written;
-the copy contains every byte (OpenZFS issue 15526). A copy tool such as cp queries the data ranges of a file, or has the
-file system copy or clone the bytes. If the file system ignores pending writes, the copy contains zeros and no error is
-reported. LARGE: offsets at which 32-bit counts of bytes or sectors, signed or unsigned, overflow.
+SPARSE: files are written out of order, or by several writers. CLONE-FRESH: a file is copied immediately after it was
+written, and the copy must contain all bytes. Copy tools such as cp query the data ranges of the file, or let the file
+system copy or clone it. If the file system ignores pending writes, the copy contains zeros without an error (OpenZFS
+issue 15526). LARGE: large offsets, at which 32-bit counts of bytes or sectors overflow.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def disjoint_writers(context: CheckContext, findings: Findings) -> None:
 
 
 def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
-    """Write interleaved stripes of one file from two clients concurrently. When both have closed it, both read it.
+    """Write interleaved stripes of one file from two clients concurrently. After both have closed it, both read it.
 
-    The stripes are complete pages: two clients that write to the same page need locks on every network file system.
+    The stripes are complete pages, because writes of two clients to one page would need locks on network file systems.
     """
     assert context.other
     chance = random.Random(context.seed)
@@ -114,7 +114,7 @@ def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
 
 
 def write_odd_stripes(path: str, *, words: list[object], stripe: int) -> None:
-    """Write every other stripe of a file: the part of the second client in ``disjoint_writers_second``."""
+    """Write the odd stripes of a file. The second client runs this for ``disjoint_writers_second``."""
     _write_stripes(Path(path), random_bytes(stripe * _STRIPES, *words), stripe, range(1, _STRIPES, 2))
 
 
@@ -139,7 +139,7 @@ def _write_stripes(
 
 
 def _read_twice(findings: Findings, path: Path, content: bytes, when: str, *, unit_bytes: int = 0) -> None:
-    """Read a file through the page cache, and again after its pages were dropped; record the first fault."""
+    """Read a file through the page cache and, after a drop of its pages, from storage. Record the first fault."""
     with opened(path, os.O_RDONLY) as descriptor:
         seen = read_to_end(descriptor)
         if compare(findings, seen, content, path=path, when=when, unit_bytes=unit_bytes):
@@ -176,7 +176,7 @@ _NOT_OFFERED = frozenset((errno.ENOTSUP, errno.EINVAL, errno.ENOTTY, errno.ENOSY
 
 
 def copy_fresh(context: CheckContext, findings: Findings) -> None:
-    """Write files of several sizes, copy each immediately with one method, and compare every byte of the copy.
+    """Write files of several sizes, copy each file immediately with one method, and compare all bytes of the copy.
 
     The writer does not call fsync. It has the file open during the copy, or has closed it immediately before.
     """
@@ -218,7 +218,7 @@ def _outcome(copies: int, refusals: list[str]) -> str:
 
 
 def _content(shape: tuple[tuple[int, int], ...], *words: object) -> bytes:
-    """Return the bytes of a file, with zeros in its holes. ``shape`` lists (start, stop) of each part with data."""
+    """Return the bytes of a file, with zeros in its holes. ``shape`` lists (start, stop) of each range with data."""
     content = bytearray(shape[-1][1])
     for start, stop in shape:
         content[start:stop] = random_bytes(stop - start, *words, start)
@@ -226,7 +226,7 @@ def _content(shape: tuple[tuple[int, int], ...], *words: object) -> bytes:
 
 
 def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
-    """Copy a file with one method. Return the reason if the file system does not offer the method, otherwise empty."""
+    """Copy a file with one method. If the file system does not offer it, return the reason, otherwise an empty text."""
     context.tell(f"copy by {way}", str(path))
     with path.open("rb") as source, target.open("xb") as copied:
         try:
@@ -239,7 +239,7 @@ def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
 
 
 def _compare(context: CheckContext, findings: Findings, target: Path, content: bytes, when: str) -> None:
-    """Compare the copy with the original, read through the page cache and then from storage; record the first fault."""
+    """Compare a copy with the original: through the page cache, then from the storage. Record the first fault."""
     context.tell("read", str(target))
     with opened(target, os.O_RDONLY) as descriptor:
         if compare(findings, read_to_end(descriptor), content, path=target, when=when):
@@ -250,7 +250,7 @@ def _compare(context: CheckContext, findings: Findings, target: Path, content: b
 
 
 def _by_holes(source: int, target: int) -> None:
-    """Copy only the data ranges that SEEK_DATA and SEEK_HOLE report, and extend the copy to the file's size."""
+    """Copy the data ranges that SEEK_DATA and SEEK_HOLE report. Extend the copy to the size of the file."""
     size, at = os.fstat(source).st_size, 0
     while at < size:
         try:
@@ -298,9 +298,9 @@ _AROUND_BYTES = 256 << 10
 
 
 def large_offsets(context: CheckContext, findings: Findings) -> None:
-    """For each boundary, such as 4 GiB, write and check a sparse file that crosses it.
+    """For each boundary, such as 4 GiB, write a sparse file that crosses it, and check its data and size.
 
-    The file has data at its start, and before, across and after the boundary. The check reads the data and the size.
+    The file has data at its start, and before, across and after the boundary.
     """
     _need_large_files_of_this_process()
     for name, boundary in _BOUNDARIES:
@@ -314,7 +314,7 @@ def large_offsets(context: CheckContext, findings: Findings) -> None:
 
 
 def _need_large_files_of_this_process() -> None:
-    """Raise NotRun if a limit of this process forbids such files: EFBIG would then not come from the storage."""
+    """Raise NotRun if a limit of this process forbids large files. EFBIG would then not come from the storage."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     largest = _size(_BOUNDARIES[-1][1])
     if limit != resource.RLIM_INFINITY and limit < largest:
@@ -325,12 +325,11 @@ def _need_large_files_of_this_process() -> None:
 
 
 def _size(boundary: int) -> int:
-    """Return the size in bytes of the file that crosses a boundary."""
     return boundary + 2 * _AROUND_BYTES
 
 
 def _one_file(context: CheckContext, findings: Findings, path: Path, name: str, boundary: int) -> int:
-    """Write and check one sparse file that crosses ``boundary``; return the bytes that it uses on storage."""
+    """Write and check one sparse file that crosses ``boundary``. Return the bytes that it uses on the storage."""
     size = _size(boundary)
     pieces = {
         at: random_bytes(_PIECE_BYTES, context.seed, name, at)
@@ -422,7 +421,7 @@ def _note_wrapped(
 ) -> None:
     """Record the first fault of bytes that were read from ``start``, if any.
 
-    Bytes that were written at a much larger offset are reported as a wrapped offset.
+    Bytes that were written at a much larger offset are reported as a wrapped (overflowed) offset.
     """
     found = difference(seen, expected, offset=start)
     if not found:

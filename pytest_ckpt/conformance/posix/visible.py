@@ -1,11 +1,11 @@
-"""VISIBLE and STALE: the view of another client after a change, and its delay.
+"""VISIBLE and STALE: whether and when another client sees a change.
 
-VISIBLE: another client reads a closed file's new bytes at its first open (close-to-open). The same applies to appended
-bytes. Two clients that append in turn lose no data. STALE: how long another client continues to see an old state.
+VISIBLE: another client that opens a file after its close reads the new bytes (close-to-open consistency). If two
+clients append in turn, all data are kept. STALE: how long another client continues to see an old state.
 
-In STALE the other client looks first, so that its caches contain the old state, as fresh as possible. Then this client
-makes a change. The clock of this client runs from the end of that call until the other client has answered that it sees
-the new state. A measured time therefore includes one network round trip, and clocks of two hosts are not compared.
+In STALE, the other client queries the old state, so that its caches contain it. Then this client makes a change. The
+time runs from the end of the change until the other client has answered that it sees the new state. This client
+measures it, so clocks of two hosts are not compared. The time includes one network round trip.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ _RECORD_BYTES = (90, 4000, 4200, 20_000)
 
 
 def read_after_close(context: CheckContext, findings: Findings) -> None:
-    """Create files, and change them in every way in which software changes files of checkpoints.
+    """Create files, and change them like software changes files of checkpoints.
 
-    After each close, the other client opens the file once and must read the new bytes.
-
-    The other client has read the old bytes before each change, so that its caches contain them. Most files it has read
-    shortly before. Some files it has read so long before that its kernel queries the file system again. It has never
-    looked for new names, because STALE tests the lifetime of negative answers.
+    After each close, the other client opens the file once and must read the new bytes. It has read the old bytes before
+    the change, so that its caches contain them: most files shortly before, some so long before that its kernel queries
+    the file system again. It has not looked for new names, because STALE tests cached negative answers.
     """
     clients = _Clients(context, findings, *context.second())
     opens = _changed_later(clients)
@@ -65,7 +63,7 @@ def read_after_close(context: CheckContext, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Clients:
-    """This client, which changes files, and the other client, which reads them.
+    """The two clients of a check: this client changes files, the other client reads them.
 
     ``directory`` is the path of the check's directory on the other client.
     """
@@ -76,9 +74,9 @@ class _Clients:
     directory: str
 
     def change(self, path: Path, change: str, before: list[int], after: list[int]) -> None:
-        """Change a file here and close it; then the other client opens it once and compares it.
+        """Change a file and close it. Then the other client opens it once and compares it.
 
-        ``before`` and ``after`` are the versions of the file's pages; ``change`` is the name of the change.
+        ``before`` and ``after`` are the versions of the file's pages. ``change`` names the change in messages.
         """
         self.context.tell("write", str(path))
         _change(path, self.context.seed, before, after)
@@ -88,9 +86,9 @@ class _Clients:
 
 
 def _changed_later(clients: _Clients) -> int:
-    """Change files that the other client has read some time before, each file in another way.
+    """Change files that the other client has read some time before. Each file is changed in another way.
 
-    Return the number of files that the other client opened.
+    Return how often the other client opened a file.
     """
     changes, context = _changes(0), clients.context
     read = [context.directory / f"read-before-{number}" for number in range(1, len(changes))]
@@ -108,7 +106,7 @@ def _changed_later(clients: _Clients) -> int:
 
 
 def _changes(number: int) -> list[tuple[str, list[int]]]:
-    """Return the changes of a file in order: the name of each change, and the versions of the file's pages after it."""
+    """Return the changes of a file in order, as (name of the change, versions of the file's pages after it)."""
     length = _PAGES + number % 3
     new, again = [1] * length, [2] * length
     within = [*again[:5], 3, *again[6:]]
@@ -125,8 +123,7 @@ def _changes(number: int) -> list[tuple[str, list[int]]]:
 def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
     """Change a file from the page versions ``before`` to the page versions ``after``.
 
-    If the file does not become shorter and some pages stay the same, only pages that differ are written. Otherwise the
-    file is truncated first.
+    Only pages that differ are written. If the file becomes shorter or no page stays the same, it is truncated first.
     """
     kept = len(before) <= len(after) and any(a == b for a, b in zip(before, after, strict=False))
     with opened(path, os.O_WRONLY | os.O_CREAT | (0 if kept else os.O_TRUNC)) as descriptor:
@@ -138,8 +135,8 @@ def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
 def append(context: CheckContext, findings: Findings) -> None:
     """Append records to files from both clients in turn. Each append opens and closes the file.
 
-    Half of the files are read to the end by the other client after each record. The other files are read by both
-    clients only after the last record, because a read would refresh a client's cached file size.
+    Half of the files are read after each record, by the client that did not append it. The other files are read only
+    after the last record, because a read refreshes the cached file size of a client.
     """
     clients = _Clients(context, findings, *context.second())
     later = _appended_later(clients)
@@ -154,7 +151,7 @@ def append(context: CheckContext, findings: Findings) -> None:
 def _appended_later(clients: _Clients) -> list[_SharedLog]:
     """On each client, append to a file that the other client has read some time before, and compare the file.
 
-    Return both logs; their files are removed.
+    Return both logs. Their files are removed.
     """
     logs = [_SharedLog(clients, f"read-before-{number}") for number in range(2)]
     for seconds in (0.0, ASKED_ANEW_SECONDS):
@@ -168,9 +165,9 @@ def _appended_later(clients: _Clients) -> list[_SharedLog]:
 
 
 def _fill(log: _SharedLog, *, other_begins: bool, reads_between: bool) -> None:
-    """Append to one file from both clients in turn, and read it at the end; then remove it.
+    """Append to one file from both clients in turn, read it on both, and remove it.
 
-    ``reads_between``: it is also read after each append, and a fault ends the appends.
+    With ``reads_between``, the file is also read after each append, and a fault ends the appends.
     """
     for turn in range(_RECORDS):
         by_other = (turn % 2 == 1) != other_begins
@@ -185,7 +182,7 @@ def _fill(log: _SharedLog, *, other_begins: bool, reads_between: bool) -> None:
 
 @dataclass(slots=True)
 class _SharedLog:
-    """A file to which both clients append, and the records that were appended so far."""
+    """A file to which both clients append, with the records that were appended."""
 
     clients: _Clients
     name: str
@@ -215,9 +212,9 @@ class _SharedLog:
         self.records.append(record)
 
     def read(self, *, on_other: bool) -> bool:
-        """Open the file on one client and read to its end; return whether it contains all records, in order.
+        """Open the file on one client and read to its end. Return whether it contains all records in order.
 
-        The file's size is not queried: see ``first_open``.
+        The size of the file is not queried: see ``first_open``.
         """
         if on_other:
             seen, reader = self.clients.other.read(self.theirs), f"{self.theirs}, read by {self.clients.other.name}"
@@ -240,11 +237,11 @@ class _SharedLog:
 
 
 def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dict[str, Any]:
-    """Open a file once, read it to its end, and query its size; return the anomalies.
+    """Open a file once, read it to its end, and query its size. Return the anomalies.
 
-    All bytes and the size must be as they were when another client closed the file. ``change`` names its last change.
-    The read comes before any other query. Some clients refresh their attribute cache only when a process queries the
-    size. Until then they truncate reads at the old size.
+    The bytes and the size must be as they were when another client closed the file. ``change`` names its last change.
+    The size is queried after the read, because some clients truncate reads at their cached size until a process queries
+    it.
     """
     findings, expected = Findings(), len(versions) * PAGE
     try:
@@ -288,10 +285,10 @@ _OLD_TIME, _NEW_TIME = 10**9, 10**9 + 86400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One change of a path, and the query that detects it.
+    """A change of a path, and the query that detects it.
 
-    ``look``, a key of ``actions.LOOKS``, returns ``old`` before and ``new`` after the change. ``stale`` describes, in a
-    few words for a failure text, a client that still sees the old state.
+    ``look``, a key of ``actions.LOOKS``, is the query. It returns ``old`` before the change and ``new`` after it.
+    ``stale`` is a failure text of a few words, for a client that still sees the old state.
     """
 
     what: str
@@ -304,7 +301,7 @@ class Change:
 
 
 def stale_attributes(context: CheckContext, findings: Findings) -> None:
-    """Change attributes of a file that the other client has seen."""
+    """Change attributes of a file that the other client has queried."""
     measure(context, findings, "STALE.attributes", _ATTRIBUTES)
 
 
@@ -314,12 +311,12 @@ def stale_names(context: CheckContext, findings: Findings) -> None:
 
 
 def negative_names(context: CheckContext, findings: Findings) -> None:
-    """Create names that the other client has looked for without finding them."""
+    """Create names that the other client has looked up without success."""
     measure(context, findings, "STALE.negative-names", _NEGATIVE_NAMES)
 
 
 def measure(context: CheckContext, findings: Findings, check: str, changes: tuple[Change, ...]) -> None:
-    """Make every change repeatedly; the measured value is the longest time until the other client saw a change."""
+    """Make each change repeatedly. The measured value is the longest time until the other client saw a change."""
     other, directory = context.second()
     limit = BY_NAME[check].limit
     assert limit is not None
@@ -347,7 +344,7 @@ def measure(context: CheckContext, findings: Findings, check: str, changes: tupl
 
 
 def mount(path: str) -> str:
-    """Return the kind and the options of the mount that contains a path."""
+    """Return the file system type and the options of the mount that contains a path."""
     found = mount_of(Path(path).resolve())
     return f"{found.file_system} {found.options}"
 
@@ -355,10 +352,9 @@ def mount(path: str) -> str:
 def _look(
     findings: Findings, other: Client, path: str, change: Change, limit: float, *, before: bool = False
 ) -> tuple[bool, float]:
-    """Let the other client query a path until it sees the state after a change, or with ``before`` the earlier state.
+    """Let the other client query a path until it sees the new state, or with ``before`` the old state of a change.
 
-    Return whether it saw the state, and the seconds until its answer. A state that does not appear in time is recorded
-    as an anomaly.
+    Return whether it saw the state, and the seconds until its answer. A timeout is recorded as an anomaly.
     """
     wanted, seconds = change.old if before else change.new, GIVE_UP_TIMES * limit
     began = time.monotonic()

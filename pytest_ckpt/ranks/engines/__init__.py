@@ -1,1 +1,1 @@
-"""How bytes get to storage and back: engines with a common protocol."""
+"""Engines, which transfer the bytes of checkpoints to storage and back. All engines have a common protocol."""

@@ -1,10 +1,11 @@
-"""An engine whose saves are full checkpoints or deltas. It adds deltas to an engine that saves and loads full
-checkpoints.
+"""An engine whose saves are full checkpoints or deltas. A delta contains only the pages that changed since the last
+save.
 
-A chain is a full checkpoint and the deltas that follow it. A rank's delta is one file: an index of its page ranges,
-then the complete pages. A load reads the whole file. Every page is compared with the page generated for the delta's own
-checkpoint, so an older page is distinguished from a newer one. Merging the pages into the state is neither done nor
-measured, because it uses only the client's memory.
+It saves full checkpoints through another engine, the wrapped engine. A rank's delta is one file: an index of its page
+ranges, then the complete pages. A chain is a full checkpoint and the deltas that follow it.
+
+A load reads all files of a chain. Every page is compared with the content of the checkpoint that wrote it, so an older
+page is recognised. The pages are not merged into the state, because merging uses only the client's memory.
 """
 
 from __future__ import annotations
@@ -47,36 +48,38 @@ _MAGIC = b"CKPTDLTA"
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A committed delta and the checkpoints that a restore of this delta reads. ``links`` contains all of them, from
-    the full save to the delta itself; ``numbers`` are their checkpoint numbers.
+    """A committed delta with all checkpoints that its restore reads.
+
+    ``links`` are these checkpoints, from the full checkpoint to the delta itself; ``numbers`` are their numbers. The
+    methods access the delta itself.
     """
 
     links: tuple[CommittedCheckpoint, ...]
     numbers: tuple[int, ...]
 
     def entries(self) -> Sequence[Entry]:
-        """Return the entries (names and sizes) of all files of the last checkpoint in the chain."""
+        """Return the names and sizes of all files of the delta."""
         return self.links[-1].entries()
 
     def source(self, name: str, *, fresh: bool = False) -> Source:
-        """Open a file of the last checkpoint for reads at offsets."""
+        """Open a file of the delta for reads at offsets."""
         return self.links[-1].source(name, fresh=fresh)
 
     def file(self, name: str) -> ReadableFile:
-        """Open a file of the last checkpoint as a file object."""
+        """Open a file of the delta as a file object."""
         return self.links[-1].file(name)
 
     def local_path(self, name: str) -> str | None:
-        """Return the path of a file of the last checkpoint; None if the target has no paths."""
+        """Return the path of a file of the delta; None if the target has no paths."""
         return self.links[-1].local_path(name)
 
 
 class ChainedEngine:
-    """An engine that saves full checkpoints through ``engine`` and writes deltas itself. ``rule`` decides the kind of
-    each checkpoint.
+    """An engine that saves full checkpoints through ``engine`` and writes deltas itself. ``rule`` decides which saves
+    are deltas.
 
-    If the options require a copy of the state (``stages``), the changed pages are collected while the job waits.
-    Otherwise they are collected before the clock runs.
+    If the job may continue during a save (option ``stages``), the changed pages are collected while the job waits.
+    Otherwise they are collected before the clock starts.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class ChainedEngine:
         self._is_idle = False
 
     def facts(self) -> dict[str, str]:
-        """Return the facts of the wrapped engine, and one fact that describes how deltas are saved."""
+        """Return the facts of the wrapped engine, and a fact on how deltas are saved."""
         when = "while the job waits" if self._stages else "before the clock runs"
         return self._engine.facts() | {
             "deltas": f"pages that changed are gathered {when}, and written to one file a rank; a restore reads "
@@ -107,13 +110,11 @@ class ChainedEngine:
 
     @property
     def holds_delta(self) -> bool:
-        """Whether the checkpoint that was filled last is a delta."""
+        """Whether the last filled checkpoint is a delta."""
         return self._rule.is_delta(self._number)
 
     def fill(self, checkpoint: int) -> None:
-        """Generate the complete state if checkpoint number ``checkpoint`` is a full save, or only the changed pages if
-        it is a delta.
-        """
+        """Generate the content of a checkpoint: the complete state for a full save, the changed pages for a delta."""
         self._number = checkpoint
         if not self._rule.is_delta(checkpoint):
             self._engine.fill(checkpoint)
@@ -133,21 +134,20 @@ class ChainedEngine:
             self._content.fill(data[at : at + run.bytes], self._place(checkpoint, run), run.page * PAGE_BYTES)
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory of the wrapped engine's state. Pages of deltas are not part of it; they have a separate
-        buffer.
-        """
+        """Return the memory of the wrapped engine's state, without the buffer of deltas."""
         return state_of(self._engine)
 
     def stage(self) -> int:
-        """Collect the pages of a delta, or let the wrapped engine copy its state. Return the number of bytes copied."""
+        """Collect the pages of a delta, or let the wrapped engine copy its state. Return the number of copied bytes."""
         if not self.holds_delta or self._changed is None:
             return staging(self._engine).stage()
         size = self._rule.file_bytes(self._shard, self._number)
         return copy_state([self._room(size)[:size]], [self._changed[:size]], self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Save the checkpoint that was filled last, as a full save or as a delta. Return the wrapped engine's proof of
-        a commit; None for a delta.
+        """Save the last filled checkpoint, as a full checkpoint or as a delta.
+
+        Return the wrapped engine's proof of the commit; None for a delta.
         """
         if not self._rule.is_delta(self._number):
             return self._engine.save(draft, clock)
@@ -166,23 +166,23 @@ class ChainedEngine:
         return None
 
     def load_steps(self) -> int:
-        """Return the number of load steps: the steps of the wrapped engine, and one for each delta of the longest
-        chain.
+        """Return the number of load steps: the wrapped engine's steps, and one for each delta of the longest chain.
 
-        The buffer of deltas is allocated here, because no clock runs during this call.
+        Also allocate the buffer of deltas, because no clock runs during this call.
         """
         self._room(self._rule.largest_file_bytes(self._shard))
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
 
     def expect(self, checkpoint: int) -> None:
-        """Let the wrapped engine prepare to load the full save at the start of the chain of checkpoint number
+        """Let the wrapped engine prepare the load of the full checkpoint in the chain of checkpoint number
         ``checkpoint``.
         """
         expect(self._engine, self._rule.chain(checkpoint)[0])
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read step number ``step`` of a chain: a part of the full save, or one delta. Return the number of tensor
-        bytes read; 0 if the chain has fewer steps.
+        """Read step number ``step`` of a chain: a part of the full checkpoint, or one delta.
+
+        Return the number of tensor bytes read; 0 if the chain has fewer steps.
         """
         links = committed.links if isinstance(committed, Chain) else (committed,)
         delta = step - self._engine.load_steps() + 1
@@ -214,7 +214,7 @@ class ChainedEngine:
         return sum(max(0, min(run.bytes, got - at)) for at, run in _placed(runs))
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every page that the last step read with the page generated for the checkpoint that wrote it."""
+        """Compare the pages that the last step read with the content of the checkpoint that wrote them."""
         if self._is_idle:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         if self._read is None:
@@ -251,9 +251,7 @@ class ChainedEngine:
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def _index(self, number: int, runs: Sequence[Run]) -> Bytes:
-        """Return the bytes of a delta's file that precede the pages: the delta's number, its page ranges, and a
-        checksum.
-        """
+        """Return the start of a delta's file: the delta's number, its page ranges and a checksum."""
         table = np.array([(run.tensor, run.page, run.pages) for run in runs], dtype="<u8").tobytes()
         head = _HEAD.pack(_MAGIC, number, len(runs), zlib.crc32(table))
         return np.frombuffer((head + table).ljust(index_bytes(len(runs)), b"\0"), dtype=np.uint8)
@@ -262,10 +260,10 @@ class ChainedEngine:
         return TensorKey(checkpoint=number, rank=self._shard.rank, tensor=run.tensor)
 
     def _room(self, size: int) -> Bytes:
-        """Return the buffer of deltas. If it is smaller than ``size`` and a sink's alignment together, allocate a
-        larger one first.
+        """Return the buffer of deltas, with space for ``size`` bytes and padding. If it is too small, allocate a larger
+        buffer.
 
-        The first allocation is large enough for the largest file of the run.
+        The first allocation is sufficient for the largest file of the run.
         """
         if self._buffer is None or len(self._buffer) < size + MAXIMUM_ALIGNMENT_BYTES:
             maximum = max(size, self._rule.largest_file_bytes(self._shard))
@@ -277,7 +275,7 @@ class ChainedEngine:
 
 
 def _placed(runs: Sequence[Run]) -> Iterator[tuple[int, Run]]:
-    """Yield (offset in the file, page range) for each page range of a delta."""
+    """Yield (offset in the delta's file, page range) for each page range."""
     at = index_bytes(len(runs))
     for run in runs:
         yield at, run

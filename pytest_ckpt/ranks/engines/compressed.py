@@ -1,11 +1,12 @@
-"""An engine that compresses its files with a codec: it saves and loads as usual, but the storage receives compressed
-bytes.
+"""An engine that compresses its files with a codec. It saves and loads through another engine, the wrapped engine.
 
-The engine writes to a draft whose sinks compress, and reads from a checkpoint whose sources decompress. A file keeps
-its name. It contains frames of at most 4 MiB of uncompressed data in the order of their creation, a table of the
-frames, and a tail with the table's offset. Each frame has the codec's checksum; the table has a separate one. If a read
-needs a part of a frame, the complete frame is read. The engine counts the codec's CPU time. It reports damaged frames
-as faults.
+The wrapped engine writes to sinks (files being written) that compress, and reads from sources (open files) that
+decompress. Files keep their names. A file contains frames of at most 4 MiB of uncompressed data, in the order of their
+creation. A table of the frames and a tail with the table's offset follow. Each frame has the codec's checksum; the
+table has a separate checksum.
+
+If a read needs a part of a frame, the complete frame is read. Damaged frames are reported as faults. The engine
+measures the codec's CPU time.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ _MAGIC = b"CKPTFRMS"
 
 
 class CompressedEngine:
-    """An engine that lets ``engine`` save to a draft that compresses, and load from a checkpoint that decompresses.
+    """An engine that saves and loads through ``engine`` with compressed files.
 
-    ``stored_bytes`` is the total compressed size of this rank's files in the last save, in bytes.
+    ``stored_bytes`` is the compressed size of this rank's files in the last save.
     """
 
     def __init__(self, engine: Engine, stated: str) -> None:
@@ -74,9 +75,7 @@ class CompressedEngine:
         return state_of(self._engine)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Let the wrapped engine save; the codec compresses its files. Return the wrapped engine's proof of a commit,
-        or None.
-        """
+        """Save through the wrapped engine with compressed files. Return its proof of a commit, or None."""
         self.stored_bytes = 0
         return self._engine.save(CompressingDraft(draft, self._codec, self._count), clock)
 
@@ -89,11 +88,11 @@ class CompressedEngine:
         expect(self._engine, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read and decompress the data of load step ``step``. Return the number of tensor bytes read."""
+        """Read and decompress the data of load step ``step``. Return the number of uncompressed tensor bytes."""
         return self._engine.load(DecompressingCheckpoint(committed, self._codec, self._note), step, clock)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the data of the last step. The faults of data that could not be decompressed are listed first."""
+        """Compare the data of the last step. Damaged frames are the first faults of the result."""
         comparison, damage = self._engine.verify(checkpoint), self._damage
         self._damage = []
         faults = (*damage, *comparison.faults)[:MAXIMUM_FAULTS_OF_RANK]
@@ -114,8 +113,10 @@ class CompressedEngine:
 
 
 class Frame(NamedTuple):
-    """A compressed piece of a file: ``bytes`` uncompressed bytes from ``offset`` on, stored at ``place`` as ``stored``
-    bytes.
+    """A compressed piece of a file.
+
+    It contains ``bytes`` uncompressed bytes from ``offset`` on. In the stored file it has ``stored`` bytes from
+    ``place`` on.
     """
 
     offset: int
@@ -128,10 +129,10 @@ _ROW_BYTES = 8 * len(Frame._fields)
 
 
 class CompressingDraft(WrappedDraft):
-    """A draft that compresses the files written to it. Its entries contain the stored sizes, but the entry that
-    `CompressingSink.finish` returns contains the uncompressed size.
+    """The files of a checkpoint that is being saved, compressed when they are written.
 
-    ``stored`` is called with the compressed size of each finished file.
+    ``stored`` is called with the compressed size of each finished file. The draft's entries contain compressed sizes;
+    `CompressingSink.finish` returns the uncompressed size.
     """
 
     def __init__(self, draft: Draft, codec: CodecInUse, stored: Callable[[int], None]) -> None:
@@ -139,21 +140,23 @@ class CompressingDraft(WrappedDraft):
         self._codec, self._report_bytes = codec, stored
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Begin a file that will be written in order; its stored size is not known in advance."""
+        """Begin a file that will be written in order. ``size`` is ignored, because the compressed size is not known."""
         del size
         return CompressingSink(self._draft.create(name, None), self._codec, self._report_bytes)
 
     def location(self) -> str:
-        """Raise NotImplementedError, because files that a library writes itself do not pass through the codec."""
+        """Raise NotImplementedError: files that a library writes itself cannot be compressed."""
         raise NotImplementedError("files that a library writes itself are not compressed")
 
     def adopt(self, names: Collection[str]) -> None:
-        """Raise NotImplementedError, like `location`."""
+        """Raise NotImplementedError: files that a library writes itself cannot be compressed."""
         self.location()
 
 
 class CompressingSink:
-    """A sink that divides the written data into frames, compresses each frame and appends it to the file."""
+    """A file being written. It divides the data into frames, compresses each frame and appends it to the stored
+    file.
+    """
 
     alignment = 1
     part_bytes: int | None = FRAME_BYTES
@@ -168,11 +171,11 @@ class CompressingSink:
 
     @property
     def way(self) -> str:
-        """The I/O mode of the writes as text: direct, or through the client's page cache."""
+        """The I/O mode of the writes (direct or buffered), as text."""
         return self._sink.way
 
     def write(self, data: Buffer) -> int:
-        """Append all of ``data``; return the number of its bytes."""
+        """Append all of ``data``. Return the number of uncompressed bytes."""
         view, done = memoryview(data).cast("B"), 0
         while done < len(view):
             # A frame that is completely within ``data`` is not copied first.
@@ -189,15 +192,15 @@ class CompressingSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Compress ``data`` as one frame, and append the frame to the file. ``offset`` is the place of the uncompressed
-        data.
+        """Compress ``data`` as one frame, and append the frame to the file. ``offset`` is the position in the
+        uncompressed file.
 
         Several threads may call this. They compress concurrently and append one after the other.
         """
         self._append(offset, data)
 
     def finish(self) -> Entry:
-        """Write the table, make the file durable and close it. Return its entry, with the uncompressed size."""
+        """Write the table, make the file durable and close it. Return its name and uncompressed size."""
         try:
             self._flush()
             rows = np.array(sorted(self._frames), dtype="<u8").tobytes()
@@ -212,7 +215,7 @@ class CompressingSink:
         return replace(entry, bytes=size)
 
     def abort(self) -> None:
-        """Close the file without a table; the data written so far are discarded."""
+        """Close the file without a table, so that its data are unusable."""
         self._sink.abort()
 
     def _flush(self) -> None:
@@ -230,10 +233,9 @@ class CompressingSink:
 
 
 class DecompressingCheckpoint:
-    """A committed checkpoint with compressed files.
+    """A committed checkpoint whose files are decompressed when they are read.
 
-    ``damaged`` is called for each damaged frame or table, with the file's name, the offset and length, and a
-    description.
+    ``damaged`` is called for each damaged frame or table with (file name, offset, length, description).
     """
 
     def __init__(
@@ -242,11 +244,11 @@ class DecompressingCheckpoint:
         self._committed, self._codec, self._damaged = committed, codec, damaged
 
     def entries(self) -> Sequence[Entry]:
-        """Return the entries of all files of the checkpoint, with their stored sizes."""
+        """Return the names and compressed sizes of all files."""
         return self._committed.entries()
 
     def source(self, name: str, *, fresh: bool = False) -> Frames:
-        """Open a file for reads at offsets of its uncompressed bytes."""
+        """Open a file for reads at offsets in its uncompressed bytes."""
         del fresh
         return Frames(self._committed.file(name), name, self._codec, self._damaged)
 
@@ -255,14 +257,14 @@ class DecompressingCheckpoint:
         return SourceFile(self.source(name))
 
     def local_path(self, name: str) -> None:
-        """Return None: a library cannot read the compressed file."""
+        """Return None, because a library cannot read the compressed file."""
         del name
 
 
 class Frames:
-    """An open compressed file, which is read at offsets of its uncompressed bytes. ``size`` is the uncompressed size.
+    """A compressed file, open for reads at offsets in its uncompressed bytes. ``size`` is the uncompressed size.
 
-    A frame that cannot be decompressed is reported and read as zeros, which the engine compares like other bytes.
+    A damaged frame is reported and read as zeros.
     """
 
     way = "through the client's page cache"
@@ -286,8 +288,10 @@ class Frames:
         self.size = self._frames[-1].offset + self._frames[-1].bytes if self._frames else 0
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Fill ``buffer`` with the uncompressed bytes from ``offset`` on. Return their number, which is smaller if the
-        file ends earlier. Safe for several threads.
+        """Fill ``buffer`` with uncompressed bytes from ``offset`` on. Return their number, which is smaller at the
+        file's end.
+
+        Several threads may call this.
         """
         out = np.frombuffer(buffer, dtype=np.uint8)
         stop = min(offset + len(out), self.size)
@@ -309,7 +313,8 @@ class Frames:
     def _data(self, frame: Frame, *, is_complete: bool) -> Bytes:
         """Return the uncompressed bytes of a frame; zeros if the frame is damaged.
 
-        ``is_complete``: the caller reads the complete frame. Otherwise the frame is kept in memory for the next read.
+        If ``is_complete`` is False, the caller needs only a part of the frame, and the frame is cached for the next
+        read.
         """
         with self._lock:
             last = self._last
@@ -346,20 +351,20 @@ class Frames:
         return frames
 
     def _read(self, place: int, count: int) -> bytes:
-        """Return ``count`` stored bytes from the offset ``place`` on; fewer if the file ends earlier."""
+        """Return ``count`` stored bytes from offset ``place`` on; fewer at the end of the file."""
         data = bytearray(count)
         self._file.seek(place)
         return bytes(data[: self._file.readinto(data)])
 
 
 class DamagedError(Exception):
-    """The data read are not valid compressed data."""
+    """Stored data are not valid compressed data."""
 
 
 class CodecInUse:
-    """The codec of the option ``--ckpt-strategy=compressed:codec``, such as ``zstd:1``. All threads of a rank use it.
+    """The codec of the option ``--ckpt-strategy=compressed:codec``, such as ``zstd:1``. All threads of a rank share it.
 
-    ``seconds`` is its CPU time in all threads.
+    ``seconds`` is the codec's CPU time, summed over all threads.
     """
 
     def __init__(self, stated: str) -> None:
@@ -388,8 +393,9 @@ class CodecInUse:
         return frame
 
     def decompress(self, frame: bytes, size: int) -> bytes:
-        """Return the uncompressed bytes of a frame. Raises DamagedError if the frame is invalid or does not contain
-        ``size`` bytes.
+        """Return the uncompressed bytes of a frame.
+
+        Raises DamagedError if the frame is invalid or does not contain exactly ``size`` bytes.
         """
         began = time.thread_time()
         try:
@@ -417,7 +423,7 @@ class CodecInUse:
         return data
 
     def _zstd(self, what: str) -> Any:
-        """Return this thread's compressor or decompressor, as ``what`` states. Threads must not share one."""
+        """Return this thread's own "compressor" or "decompressor", as ``what`` states. Threads must not share one."""
         made = getattr(self._of_thread, what, None)
         if made is None:
             made = (

@@ -1,15 +1,15 @@
 """Engine ``safetensors-consolidated``: torch's HuggingFaceStorageWriter with ``enable_consolidation``.
 
-The ranks communicate over gloo. torch's save function makes its usual calls. Each rank writes and syncs its files. Then
-rank 0 reads the files of all ranks and writes files of complete tensors and their index; it does not sync these files.
-Within the timed part and before the commit, we add calls: the store makes each file durable.
+Each rank writes and syncs its own files. Then rank 0 reads the files of all ranks, writes files of complete tensors and
+writes their index. The library does not sync rank 0's files. So we make every file durable through the store, within
+the timed part and before the commit. The ranks communicate over gloo.
 
-A load reads the files of complete tensors, like a recipient of the checkpoint: each rank reads its rows. The library's
-reader would map the files into memory. If a page of a mapped file could not be read, the process would be killed.
+A load reads the files of complete tensors; each rank reads its rows. The library's own reader is not used: it maps the
+files into memory, and an unreadable page of a mapped file kills the process.
 
 During the consolidation, one client reads and writes a complete checkpoint. torch opens these files with the built-in
-`open` and reports no progress. So we replace `open` in torch's module by a function that opens watched files. A watched
-file makes the same calls, in pieces of at most 64 MiB.
+`open` and reports no progress. So we replace `open` in torch's module by a function that opens watched files. They make
+the same calls, in pieces of at most 64 MiB.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class ConsolidatedEngine(DcpEngine):
-    """An engine that saves like `DcpEngine`, with the writer of Hugging Face's files. It loads the files of complete
+    """An engine that saves like `DcpEngine`, but with torch's writer of Hugging Face files. It loads files of complete
     tensors.
     """
 
@@ -73,9 +73,7 @@ class ConsolidatedEngine(DcpEngine):
         self._longest_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return how the library is called, and the longest duration of rank 0's consolidation, for which the other
-        ranks wait.
-        """
+        """Return how the library is called, and the longest consolidation on rank 0. The other ranks wait for it."""
         self._know_longest()
         seconds = longest_seconds(self._group, self._longest_seconds)
         return super().facts() | {
@@ -94,8 +92,9 @@ class ConsolidatedEngine(DcpEngine):
         self._longest_seconds = max(self._longest_seconds, self._saved_by.seconds if self._saved_by else 0.0)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the index, then this rank's rows, file after file. Return the number of tensor bytes read. Unreadable
-        content becomes a fault, not an error.
+        """Read the index, then this rank's rows, file after file. Return the number of tensor bytes read.
+
+        Unreadable content is recorded as a fault; no error is raised.
         """
         self._arrived, self._faults, self._file_of = frozenset(), [], {}
         files = WatchedFiles(clock, self._summed)
@@ -112,7 +111,7 @@ class ConsolidatedEngine(DcpEngine):
         return sum(self._own[name].bytes for name in self._arrived)
 
     def _fault_of_index(self, index: bytes) -> LocalFault | None:
-        """Return a fault if a job could not find this rank's tensors with the index; otherwise None."""
+        """Return a fault if this rank's tensors cannot be found through the index; otherwise None."""
         try:
             placed = json.loads(index)["weight_map"]
             right = all(placed.get(name) == file.name for file in self._to_read for name in file.tensors)
@@ -149,9 +148,9 @@ class ConsolidatedEngine(DcpEngine):
 
 
 def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
-    """Return the header that a file must have, and the offset of each tensor, counted from the end of the header.
+    """Return the expected header of a file, and the offset of each tensor from the end of the header.
 
-    A tensor has one row for each of its ranks, in rank order.
+    A tensor has one row for each rank that has a part of it, in rank order.
     """
     header: dict[str, object] = {}
     offsets: dict[str, int] = {}
@@ -167,7 +166,7 @@ def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
 
 
 def _is_header(found: bytes, wanted: dict[str, object]) -> bool:
-    """Return whether the bytes ``found`` are the header ``wanted``. Its JSON may have spaces between items, or none."""
+    """Return whether the bytes ``found`` are the header ``wanted`` as JSON, with or without spaces between items."""
     forms = (json.dumps(wanted, separators=separators) for separators in ((", ", ": "), (",", ":")))
     return found.rstrip(b" ") in {form.encode() for form in forms}
 
@@ -175,16 +174,14 @@ def _is_header(found: bytes, wanted: dict[str, object]) -> bool:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> ConsolidatedEngine:
-    """Return the engine for a rank's files. All ranks call each of its methods together."""
+    """Return the engine for the files of one rank. All ranks call each of the engine's methods together."""
     return ConsolidatedEngine(shard, content, group, activity, options)
 
 
 class ConsolidatingWriter(HuggingFaceStorageWriter):
-    """The library's writer, which saves each rank's tensors and, on rank 0, complete tensors. All files are in one
-    directory.
+    """torch's writer of Hugging Face files, with all files in one directory. Rank 0 also writes the complete tensors.
 
-    ``numbers`` maps each tensor to its file's number, from 1. ``seconds`` is the duration of the consolidation on this
-    rank.
+    ``numbers`` maps each tensor to the number of its file (from 1). ``seconds`` is the duration of the consolidation.
     """
 
     def __init__(self, directory: str, files: WatchedFiles, numbers: Mapping[str, int]) -> None:
@@ -196,7 +193,7 @@ class ConsolidatingWriter(HuggingFaceStorageWriter):
         self.seconds = 0.0
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Write the files of complete tensors. Called on rank 0 after all ranks have written."""
+        """Write the files of complete tensors. The library calls this on rank 0 after all ranks have written."""
         began = time.perf_counter()
         with _opening_by(self._files):
             super().finish(metadata, results)
@@ -205,7 +202,7 @@ class ConsolidatingWriter(HuggingFaceStorageWriter):
 
 @contextmanager
 def _opening_by(files: WatchedFiles) -> Iterator[None]:
-    """Within the ``with`` block, let the library's consolidation open its files through ``files``."""
+    """In the ``with`` block, let the library's consolidation open its files through ``files``."""
     vars(library)["open"] = files.open
     try:
         yield

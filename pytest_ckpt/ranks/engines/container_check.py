@@ -1,8 +1,8 @@
-"""Compare the containers of engine ``stream`` with the containers of the installed torch.save, byte for byte.
+"""Checks that the files of engine ``stream`` equal those of the installed torch.save, byte for byte.
 
-``python -m pytest_ckpt.ranks.engines.container_check`` prints the first difference and, if there is one, exits with 1.
-The engine writes the containers of the torch version that constraints.txt names. Another version of torch may write
-different containers, but it still reads the engine's.
+``python -m pytest_ckpt.ranks.engines.container_check`` prints the first difference and then exits with 1. The engine
+writes the container (file format) of the torch version in constraints.txt. Other torch versions may write other
+containers, but they can read the engine's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COUNTS = (1, 2, 11, 60, 300, 1001)
 
 
 def difference(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> str:
-    """Compare our container of these tensors with torch.save's. Return the first difference as text; empty if both are
+    """Return the first difference between our container of ``tensors`` and torch.save's, as text; empty if they are
     equal.
     """
     content = Content(1)
@@ -55,9 +55,9 @@ def difference(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES
 
 
 def differences() -> str:
-    """Compare containers with several numbers of tensors. Return the first difference as text; empty if all are equal.
+    """Return the first difference for several numbers of tensors, as text; empty if all containers are equal.
 
-    If this version of torch cannot write such containers, the text states the reason.
+    If this torch version cannot write such containers, return the reason.
     """
     try:
         found = (difference(_some(count)) for count in _COUNTS)
@@ -75,16 +75,14 @@ def _some(count: int) -> tuple[Tensor, ...]:
 
 
 def _part(file: io.BytesIO, offset: int) -> str:
-    """Return the part of a container that contains the byte at ``offset``, as text: a record's
-    name, or the directory.
-    """
+    """Return the name of the record at ``offset`` of a container, or that the offset is in its directory, as text."""
     with zipfile.ZipFile(file) as archive:
         records = [r for r in archive.infolist() if r.header_offset <= offset]
         return "in the directory" if offset >= archive.start_dir else f"in the record {records[-1].filename}"
 
 
 def main() -> int:
-    """Print the first difference. Return the exit code: 1 if there is a difference, otherwise 0."""
+    """Print the first difference. Return the exit code: 1 with a difference, 0 without."""
     difference_text = differences()
     print(f"torch {torch.__version__}: {difference_text or 'the containers are the same'}")
     return 1 if difference_text else 0

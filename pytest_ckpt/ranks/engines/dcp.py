@@ -1,28 +1,28 @@
-"""Engine ``dcp``: torch.distributed.checkpoint with its own writer and reader of files. The ranks communicate over
+"""Engine ``dcp``: torch.distributed.checkpoint (DCP) with its own writer and reader of files. Ranks communicate over
 gloo.
 
-The library's save function makes its usual calls. Each rank writes and syncs `__RANK_0.distcp`, then rank 0 writes,
-syncs and renames `.metadata`. Within the timed part and before the commit, we add calls: the store makes each file
-durable, even if the library has synced it, and records the proof.
+Save: each rank writes and syncs its file (`__RANK_0.distcp` on rank 0). Then rank 0 writes, syncs and renames
+`.metadata`. These are the library's own calls. Then the store makes each file durable, even if the library has synced
+it, and records the proof. This is within the timed part and before the commit.
 
-Every rank waits for the others within the library, so an error on one rank reaches all ranks. The rank with the storage
-error ends the launch. The other ranks wait until it does so, because the report must name the rank with the error.
+Errors: ranks wait for each other within the library, so an error of one rank reaches all. The rank with the error ends
+the launch, and the other ranks wait for this end. So the report names the rank with the error.
 
-If a copy of the state is saved, the library saves it in a thread, as its own `async_save` does. We copy each tensor
-once, into memory that is reused. With the strategy ``async:process``, the library's own process saves the copy
+Copy of the state: the library saves a copy in a thread, like its own `async_save`. We copy each tensor once, into
+reused memory. With the strategy ``async:process``, a process of the library saves the copy
 (`pytest_ckpt.ranks.engines.dcp_process`).
 
-The state has the library's form: DTensors, each sharded across the ranks that have a part of it. Parts of one tensor
-have the same name on all ranks. So each tensor is a DTensor sharded by rows: one row per rank that has a part of this
-name, in rank order. For weights under ZeRO-3 these ranks are the data-parallel and tensor-parallel ranks of a pipeline
-stage. Under ZeRO-1 they are the tensor-parallel ranks of the first replica. For the optimizer they are all ranks.
-Concatenated in rank order, the rows are the flat parameter that ZeRO and Megatron's distributed optimizer shard across
-ranks. If only a subset of ranks takes part, a complete tensor consists of the subset's parts. ``.metadata`` contains
-the complete tensors and the places of their parts. So the checkpoint can be loaded by another number of ranks, and by
-the library without this package.
+State: the tensors are DTensors, sharded across ranks. The parts of one tensor have the same name on all ranks. Each
+part is one row of the DTensor, and the rows are in rank order. For weights under ZeRO-3, the ranks of a tensor are the
+data-parallel and tensor-parallel ranks of a pipeline stage. Under ZeRO-1 they are the tensor-parallel ranks of the
+first replica. For the optimizer they are all ranks. The concatenated rows are the flat parameter that ZeRO and
+Megatron's distributed optimizer shard. If only a subset of ranks runs, a tensor consists of their parts.
 
-Flat DTensors are not used. To plan them, the library (torch 2.13) lists the index of every element of a part, 8 bytes
-each. Jobs that shard matrices by rows, as FSDP does, do not have this cost.
+``.metadata`` lists the complete tensors and the places of their parts. So the library can load the checkpoint without
+this package and with another number of ranks.
+
+Flat DTensors are not used: the library (torch 2.13) would list the index of every element of a part, 8 bytes each. Jobs
+that shard matrices by rows, such as FSDP, do not have this cost.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ _LOOPBACK = "127.0.0.1"
 
 
 class DcpEngine:
-    """An engine that keeps the rank's complete state in memory, as a training process does. All ranks call each method
+    """An engine that keeps the rank's complete state in memory, like a training process. All ranks call each method
     together.
 
-    ``rule`` defines the files: each rank's files, `.metadata`, and further small files that rank 0 writes. ``places``
-    is the name of the file that lists where all tensors are stored.
+    ``rule`` names the files: those of each rank, `.metadata`, and small files that rank 0 writes. ``places`` is the
+    name of the file that lists the places of all tensors.
     """
 
     places = METADATA
@@ -134,7 +134,7 @@ class DcpEngine:
         self._seen_checksum: int | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return torch's version, how the library is called, and the calls that we add."""
+        """Return torch's version, how the library is called, and the calls that we add to the library's own."""
         save_call = "torch.distributed.checkpoint.save"
         process: dict[str, str] = {}
         if self._process:
@@ -150,15 +150,14 @@ class DcpEngine:
         }
 
     def added_text(self) -> str:
-        """Return the longest duration of the added calls over all ranks, as text in milliseconds. All ranks call this
-        together.
-        """
+        """Return the longest duration of the added calls over all ranks, as text. All ranks call this together."""
         added = longest_seconds(self._group, self._added_seconds)
         return f"{added * 1000:.1f} ms at most"
 
     def fill(self, checkpoint: int) -> None:
-        """Write the content of checkpoint number ``checkpoint`` into the state. The first call creates the state and,
-        if a copy is saved, the memory of the copy.
+        """Write the content of checkpoint number ``checkpoint`` into the state.
+
+        The first call creates the state and, if a copy will be saved, the memory for the copy.
         """
         state = self._ready()
         if self._stages and self._copy is None:
@@ -179,15 +178,15 @@ class DcpEngine:
         return [state.bytes_of(tensor.name) for tensor in self._tensors]
 
     def stage(self) -> int:
-        """Copy this rank's part of each tensor into the staging buffer. Return the number of bytes copied."""
+        """Copy this rank's part of each tensor into the staging buffer. Return the number of copied bytes."""
         assert self._copy, "fill makes it"
         self._is_staged = True
         return self._copy.copy_from(self._ready(), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Let the library save; then make its files durable through the store.
+        """Let the library save, then make the files durable through the store.
 
-        Return the proof of the library's commit. In this engine it is None, because the library does not commit.
+        Return the proof of a commit by the library. For files this is None, because the store commits.
         """
         failures, files = self._save_files(draft, clock)
         self._is_staged = False
@@ -210,15 +209,16 @@ class DcpEngine:
         return self._committed_as(entries, files)
 
     def load_steps(self) -> int:
-        """Return 1: all data are loaded before they are compared, because a job allocates its tensors before it loads.
-        Also set all tensors to zero.
+        """Return 1, because a job allocates all tensors and then loads them in one step. Also set all tensors to
+        zero.
         """
         self._ready().clear()
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Let the library load. Return the number of tensor bytes loaded. Unreadable content becomes a fault, not an
-        error.
+        """Let the library load. Return the number of tensor bytes loaded.
+
+        Unreadable content is recorded as a fault; no error is raised.
         """
         self._arrived, self._faults = frozenset(), []
         arrivals, state = Arrivals(), self._ready()
@@ -244,9 +244,7 @@ class DcpEngine:
         return sum(tensor.bytes for tensor in self._tensors if tensor.name in self._arrived)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every tensor that was loaded. Compare the checksum of the bytes read from `.metadata`
-        with the checksum of the bytes that rank 0 wrote.
-        """
+        """Compare every byte of each loaded tensor, and the checksum of `.metadata`, with what was written."""
         faults, state = self._faults, self._ready()
         written: int | None = self._group.share(self._checksums.get(checkpoint))
         if not faults and None not in {written, self._seen_checksum} and written != self._seen_checksum:
@@ -264,15 +262,15 @@ class DcpEngine:
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def release(self) -> None:
-        """Free the state and leave the process group. Both are created again when needed."""
+        """Free the state and leave torch's process group. The next save or load creates both again."""
         self._state = self._copy = None
         if self._process:
             self._process.end()
         self._ranks.leave()
 
     def _save_files(self, draft: Draft, clock: Clock) -> tuple[Mapping[int, BaseException], LibraryOperation]:
-        """Let the library save the state or its copy. Return the errors by rank, and the object that watched the
-        library's calls.
+        """Let the library save the state or its copy. Return the errors by rank, and the watch over the library's
+        calls.
         """
         state = self._copy if self._is_staged and self._copy else self._ready()
         if process := self._process:
@@ -284,24 +282,24 @@ class DcpEngine:
         return self._together(clock.activity, lambda: save(state.whole, storage_writer=writer)), files
 
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
-        """Return the library's writer of a checkpoint, and the object that watches the writer's calls."""
+        """Return the library's writer for a checkpoint, and the watch over the writer's calls."""
         files, directory = WatchedFiles(clock, self._summed), draft.location()
         writer = self._writer(directory, files)
         self._write_before(directory, files)
         return writer, files
 
     def _end_save(self, draft: Draft, files: LibraryOperation) -> None:
-        """Write the remaining files after the library has saved."""
+        """Write the small files that follow the library's files."""
         assert isinstance(files, WatchedFiles), "made above"
         self._write_behind(draft.location(), files)
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Return None, because the library does not commit the checkpoint."""
+        """Return the proof of a commit by the library: None, because the store commits files."""
         del entries, files
         return None
 
     def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
-        """Return the library's reader of a checkpoint, and the object that watches the reader's calls."""
+        """Return the library's reader for a checkpoint, and the watch over the reader's calls."""
         files = WatchedFiles(clock, self._summed)
         directory = str(Path(committed.local_path(METADATA) or "").parent)
         reader = SharedMetadataReader(directory)
@@ -310,12 +308,10 @@ class DcpEngine:
         return reader, files
 
     def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
-        """Query the sizes of the rank's files. This engine does nothing, because the sizes were recorded when the files
-        were opened.
-        """
+        """Query the sizes of the rank's files. For files nothing is done, because opening a file records its size."""
 
     def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
-        """Return the library's writer of files in ``directory``; ``files`` makes the writer's calls."""
+        """Return the library's writer for ``directory``; it accesses files through ``files``."""
         writer = FileSystemWriter(directory, thread_count=len(self._own_files))
         writer.fs = files
         return writer
@@ -335,7 +331,9 @@ class DcpEngine:
         return []
 
     def _ready(self) -> ShardedState:
-        """Return the state. The first call creates it and the process group, outside the timed part."""
+        """Return the state. The first call creates the state and torch's process group; call it outside the timed
+        part.
+        """
         if self._state is None:
             self._ranks.join()
             self._state = self._new_state()
@@ -349,8 +347,7 @@ class DcpEngine:
     def _together(self, activity: Activity, call: Callable[[], object]) -> Mapping[int, BaseException]:
         """Run ``call``, in which the library communicates with all ranks. Return the errors by rank.
 
-        If gloo cannot reach another rank, that rank has ended. This rank then waits, because the end of the other rank
-        must be reported, not this rank's error.
+        If gloo fails, another rank has ended. Then wait, because the other rank's end must be reported first.
         """
         with activity.wait():
             try:
@@ -363,9 +360,9 @@ class DcpEngine:
         return {}
 
     def _wait_for_the_end(self, failures: Mapping[int, BaseException]) -> NoReturn:
-        """Wait until the ranks that failed have ended the launch, and this process with it.
+        """Wait until the failed ranks have ended the launch, which also ends this process.
 
-        Raises RuntimeError if these ranks do not end the launch.
+        Raises RuntimeError if the launch continues.
         """
         self._savers.wait()
         rank, failure = next(iter(failures.items()))
@@ -378,22 +375,23 @@ def _first_line(error: BaseException) -> str:
 
 
 def make(*, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions) -> DcpEngine:
-    """Return the engine for a rank's files. All ranks call each of its methods together."""
+    """Return the engine for the files of one rank. All ranks call each of the engine's methods together."""
     return DcpEngine(shard, content, group, activity, options)
 
 
 class SharedMetadataReader(FileSystemReader):
-    """Reads one `.metadata` for all ranks. By default the library looks for a separate file for each rank, which does
-    not exist.
+    """The library's reader of files, with one `.metadata` for all ranks.
+
+    By default the library looks for a separate `.metadata` of each rank, which does not exist here.
     """
 
     def read_metadata(self) -> Metadata:
-        """Read `.metadata`."""
+        """Read the `.metadata` that all ranks share."""
         return super().read_metadata()
 
 
 class Arrivals(DefaultLoadPlanner):
-    """The library's load planner, extended to record which parts of tensors have been loaded."""
+    """The library's load planner, which also records the parts of tensors that have been loaded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -401,7 +399,7 @@ class Arrivals(DefaultLoadPlanner):
         self._waiting: list[ReadItem] = []
 
     def finish_plan(self, new_plan: LoadPlan) -> LoadPlan:
-        """Return the plan, and record the items that this rank will read."""
+        """Return the plan, and record the parts that this rank will read."""
         plan = super().finish_plan(new_plan)
         self._planned, self._waiting = list(plan.items), list(plan.items)
         return plan
@@ -418,19 +416,18 @@ class Arrivals(DefaultLoadPlanner):
         return frozenset(item.dest_index.fqn for item in self._planned) - waiting
 
     def files(self, places: dict[Any, Any]) -> dict[str, str]:
-        """Return a dictionary from each tensor's name to the file that contains this rank's part of the tensor.
+        """Return {tensor name: file} for this rank's part of each tensor.
 
-        ``places`` maps the index of a stored part to the part's place, as read from `.metadata`.
+        ``places`` comes from `.metadata` and maps a stored part to its place.
         """
         return {item.dest_index.fqn: places[item.storage_index].relative_path for item in self._planned}
 
     def fault(
         self, why: str, places: dict[Any, Any], state: ShardedState, files: LibraryOperation
     ) -> LocalFault | None:
-        """Return the first part of a tensor that was not loaded as a fault; None if all parts were loaded.
+        """Return the first part of a tensor that was not loaded, as a fault; None if all parts were loaded.
 
-        ``why`` is the error that stopped the load. ``places`` maps the index of a stored part to the part's place, as
-        read from `.metadata`.
+        ``why`` is the error that ended the load. ``places`` comes from `.metadata` and maps a stored part to its place.
         """
         by_file: dict[str, list[ReadItem]] = {}
         for item in self._planned:
@@ -456,12 +453,12 @@ class Arrivals(DefaultLoadPlanner):
 
 
 def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
-    """Return a fault that concerns a whole file, such as `.metadata`, which contains the places of tensors."""
+    """Return a fault of a complete file, such as `.metadata`."""
     return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=why)
 
 
 def of_other_size(name: str, size: int, written: int) -> LocalFault:
-    """Return the fault of a file that has ``size`` bytes although ``written`` bytes were written."""
+    """Return the fault of a file with ``size`` bytes of which ``written`` bytes were written."""
     detail = f"the file has {size} bytes, {written} were written"
     return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
 
@@ -469,8 +466,7 @@ def of_other_size(name: str, size: int, written: int) -> LocalFault:
 def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
     """Return, for each tensor, the ranks that have a part of it. All ranks call this together.
 
-    Raises RuntimeError if the parts of one tensor differ in size or type, because such parts cannot be rows of one
-    tensor.
+    Raises RuntimeError if the parts of a tensor differ in size or type.
     """
     tensors_of_ranks = group.gather({tensor.name: (tensor.dtype, tensor.elements) for tensor in tensors})
     shared: Holders | str = group.share(_holders(tensors_of_ranks) if group.rank == 0 else ())
@@ -494,13 +490,13 @@ def _holders(tensors_of_ranks: Sequence[Mapping[str, tuple[str, int]]]) -> Holde
 
 
 class ShardedState:
-    """The tensors of a rank. ``whole`` contains the DTensors by name, which are passed to the library.
+    """The tensors of a rank. ``whole`` contains them as DTensors, by name.
 
-    With ``is_shared`` the tensors are in shared memory and can be passed to other processes without a copy.
+    If ``is_shared``, the tensors are in shared memory, so another process can read them without a copy.
     """
 
     def __init__(self, shard: RankLayout, holders: Holders, *, is_shared: bool = False) -> None:
-        """Create the tensors. All ranks call this together. The ranks that share a tensor form a device mesh."""
+        """Create the tensors. All ranks call this together. The ranks of a tensor form a device mesh of torch."""
         tensors = {tensor.name: tensor for file in shard.files for tensor in file.tensors}
         self._parts = {name: torch.zeros(1, t.elements, dtype=dtype_of(t.dtype)) for name, t in tensors.items()}
         if is_shared:
@@ -519,22 +515,20 @@ class ShardedState:
         return self._parts[name].view(torch.uint8).numpy().reshape(-1)
 
     def copy_from(self, other: ShardedState, threads: int) -> int:
-        """Copy this rank's parts from another state of the same tensors, with ``threads`` threads. Return the number of
-        bytes copied.
-        """
+        """Copy this rank's parts from another state with the same tensors. Return the number of copied bytes."""
         copies, sources = ([state.bytes_of(name) for name in self._parts] for state in (self, other))
         return copy_state(copies, sources, threads)
 
     def item_bytes(self, name: str) -> int:
-        """Return the size of one element of a tensor, in bytes."""
+        """Return the size of a tensor's elements in bytes."""
         return self._parts[name].element_size()
 
     def columns(self, name: str) -> int:
-        """Return the number of elements in a row of this rank's part of a tensor."""
+        """Return the number of elements in one row of this rank's part of a tensor."""
         return self._parts[name].shape[1]
 
     def clear(self) -> None:
-        """Set all tensors to zero, so a tensor that a load omits does not keep the content of an earlier checkpoint."""
+        """Set all tensors to zero, so that data of an earlier checkpoint cannot be taken for loaded data."""
         for part in self._parts.values():
             part.zero_()
 
@@ -545,8 +539,9 @@ def dtype_of(name: Dtype) -> torch.dtype:
 
 
 class GlooRanks:
-    """torch's process group of all ranks, over gloo. A process has at most one such group: an engine leaves its group
-    before another engine joins.
+    """torch's process group of all ranks, over gloo.
+
+    A process has at most one such group. An engine must leave it before another engine joins.
     """
 
     def __init__(self, group: Group) -> None:
@@ -581,7 +576,7 @@ class GlooRanks:
         sys.excepthook = hook
 
     def leave(self) -> None:
-        """Leave and destroy the process group. Ranks call this when they no longer use the group."""
+        """Destroy the process group, if it exists."""
         if self._store is not None:
             dist.destroy_process_group()
             self._store = None
@@ -592,9 +587,9 @@ def _store(address: str, port: int, size: int, *, leads: bool) -> TCPStore:
 
 
 def _address(host: str) -> str:
-    """Return the address by which other hosts reach ``host``: its name, or loopback if the name cannot be resolved.
+    """Return the address of ``host`` for other hosts: its name, or loopback if the name cannot be resolved.
 
-    A name that cannot be resolved belongs to a host that is simulated on this one.
+    A host without a resolvable name is simulated on this host.
     """
     try:
         socket.getaddrinfo(host, None)

@@ -1,4 +1,4 @@
-"""Engine ``dcp-s3fs``: torch's own writer and reader for fsspec, with s3fs as the client."""
+"""Engine ``dcp-s3fs``: torch.distributed.checkpoint with its own fsspec writer and reader; s3fs is the S3 client."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 
 
 class SharedMetadataReader(of_torch.FsspecReader):
-    """Reads one `.metadata` for all ranks. By default the library looks for a separate file for each rank, which does
-    not exist.
+    """The library's reader of objects, with one `.metadata` for all ranks.
+
+    By default the library looks for a separate `.metadata` of each rank, which does not exist here.
     """
 
     def read_metadata(self) -> Metadata:
-        """Read `.metadata`."""
+        """Read the `.metadata` that all ranks share."""
         return super().read_metadata()
 
 
 class FsspecEngine(ObjectsDcpEngine):
-    """An engine that saves and loads through fsspec, which keeps one client per process. Before a load, the client's
-    cached listings are dropped.
+    """An engine that saves and loads through fsspec. Each process has one client, whose cached listings are dropped
+    before a load.
     """
 
     client = Client(name=f"s3fs {s3fs.__version__}", errors=(OSError, BotoCoreError, ClientError, HttpError))
@@ -45,18 +46,18 @@ class FsspecEngine(ObjectsDcpEngine):
     reads = "FsspecReader as it is"
 
     def new_writer(self, place: ObjectPlace) -> FileSystemWriter:
-        """Return the library's writer of a checkpoint at ``place``."""
+        """Return the library's writer for a checkpoint at ``place``."""
         return of_torch.FsspecWriter(place.url, **_words(place))
 
     def new_reader(self, place: ObjectPlace) -> FileSystemReader:
-        """Return the library's reader of a checkpoint at ``place``."""
+        """Return the library's reader for a checkpoint at ``place``."""
         reader = SharedMetadataReader(place.url, **_words(place))
         reader.fs.fs.invalidate_cache()  # type: ignore[attr-defined]
         return reader
 
 
 def _words(place: ObjectPlace) -> Any:
-    """Return the arguments for s3fs that reach ``place``; all other settings of s3fs have their defaults."""
+    """Return the settings of s3fs that are needed to reach ``place``. Others keep their defaults."""
     client: dict[str, object] = {"region_name": place.region}
     if place.ca_bundle:
         client["verify"] = place.ca_bundle
@@ -69,5 +70,5 @@ def _words(place: ObjectPlace) -> Any:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> FsspecEngine:
-    """Return the engine for a rank's files. All ranks call each of its methods together."""
+    """Return the engine for the files of one rank. All ranks call each of the engine's methods together."""
     return FsspecEngine(shard, content, group, activity, options)

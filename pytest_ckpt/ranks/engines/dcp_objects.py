@@ -1,10 +1,11 @@
-"""The common part of the engines that save to an object store with torch.distributed.checkpoint. State, ranks and
-comparison are the same as in engine ``dcp``.
+"""The base of engines that save to an object store with torch.distributed.checkpoint.
 
-The library's save function makes its usual requests. For the commit, rank 0 puts `.metadata.tmp`, copies it to
-`.metadata` and deletes `.metadata.tmp`. Within the timed part we then add a HEAD request for each object.
+The state, the communication of ranks and the comparison are the same as in engine ``dcp``. The library makes its usual
+requests. To commit, rank 0 puts `.metadata.tmp`, copies it to `.metadata` and deletes `.metadata.tmp`. We add a HEAD
+request for each object, within the timed part.
 
-The client's calls are watched: they are timed by phase, their bytes count as progress, and their errors are kept.
+The calls of the client (the library for the object store) are watched: they are timed by phase, their bytes count as
+progress, and their errors are recorded.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ _READ_BYTES = 1 << 20
 
 
 class ObjectsDcpEngine(DcpEngine):
-    """The common part of the engines for object stores. ``client`` is the engine's client; ``writes`` and ``reads``
-    describe the client's writer and reader in the report.
+    """Base class of the engines for object stores. ``client`` is the engine's client library.
 
-    A client's log may contain access keys, so it is not written anywhere.
+    ``writes`` and ``reads`` describe the client's writer and reader for the report. The client's log is discarded,
+    because it may contain access keys.
     """
 
     client: Client
@@ -86,7 +87,7 @@ class ObjectsDcpEngine(DcpEngine):
         }
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare like `DcpEngine`, and compare the sizes of this rank's objects with the written sizes."""
+        """Compare the sizes of this rank's objects with the written sizes, then compare the data like `DcpEngine`."""
         if self._loaded and not self._faults:
             sizes = self._loaded.sizes(list(self._sizes))
             self._faults += [
@@ -97,11 +98,11 @@ class ObjectsDcpEngine(DcpEngine):
         return super().verify(checkpoint)
 
     def new_writer(self, place: ObjectPlace) -> FileSystemWriter:
-        """Return the client's writer of a checkpoint at ``place``."""
+        """Return the client's writer for a checkpoint at ``place``."""
         raise NotImplementedError
 
     def new_reader(self, place: ObjectPlace) -> FileSystemReader:
-        """Return the client's reader of a checkpoint at ``place``."""
+        """Return the client's reader for a checkpoint at ``place``."""
         raise NotImplementedError
 
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
@@ -112,12 +113,12 @@ class ObjectsDcpEngine(DcpEngine):
         return writer, watch
 
     def _end_save(self, draft: Draft, files: LibraryOperation) -> None:
-        """Do nothing: the library has written all files."""
+        """Do nothing, because the library has written all files."""
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Return the proof of the library's own commit on rank 0, and None on other ranks.
+        """Return the proof of the library's commit on rank 0; None on other ranks.
 
-        Raises OSError if an object's size in the store differs from the number of bytes that were passed to the client.
+        Raises OSError if the size of an object in the store differs from the bytes that were passed to the client.
         """
         for entry in entries:
             if (sent := files.sizes.get(entry.name)) != entry.bytes:
@@ -137,7 +138,9 @@ class ObjectsDcpEngine(DcpEngine):
 
 
 class Client(NamedTuple):
-    """A client of an object store: its name and version, and the errors that its requests raise."""
+    """A client library of an object store. ``name`` includes the version; ``errors`` are the types of errors that it
+    raises.
+    """
 
     name: str
     errors: tuple[type[BaseException], ...]
@@ -148,10 +151,10 @@ InOurWords = Callable[[BaseException, str, str, str], Exception]
 
 
 class WatchedObjects(LibraryOperation, FileSystemBase):
-    """A file system for the library that watches the objects of one save or load of one rank. ``inner`` makes the
-    requests, ``told`` converts the client's errors.
+    """A file system for the library that watches the calls on objects, during one save or load of one rank.
 
-    For each written object, ``sizes`` contains the number of bytes that were passed to the client.
+    ``inner`` makes the requests; ``told`` converts the client's errors. ``sizes`` contains the number of bytes passed
+    to the client for each written object.
     """
 
     def __init__(
@@ -163,7 +166,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def create_stream(self, path: Path, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open an object through the client. A written object is complete in the store when the ``with`` block ends."""
+        """Open an object through the client. A written object is complete in the store after the ``with`` block."""
         name = _name(path)
         phase: Phase = "write" if "w" in mode else "read"
         with self.work(phase, name), self.converted_errors(phase, path), self._inner.create_stream(path, mode) as raw:
@@ -179,22 +182,22 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
                     pass
 
     def concat_path(self, path: Path, suffix: str) -> Path:
-        """Return the path of the object ``suffix`` within ``path``."""
+        """Return the path of the object ``suffix`` below ``path``."""
         return self._inner.concat_path(path, suffix)
 
     def init_path(self, path: Path) -> Path:
-        """Return ``path`` in the form that the client uses."""
+        """Return ``path`` in the client's form."""
         return self._inner.init_path(path)
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Rename an object through the client: by a copy and a deletion."""
+        """Rename an object: the client copies it and deletes the original."""
         with self.call("write", _name(path)), self.converted_errors("rename", path):
             self._inner.rename(path, new_path)
         if _name(path) in self.sizes:
             self.sizes[_name(new_path)] = self.sizes[_name(path)]
 
     def mkdir(self, path: Path) -> None:
-        """Create the client's equivalent of a directory."""
+        """Let the client create its equivalent of a directory."""
         with self.call("open", _name(path)), self.converted_errors("make a directory", path):
             self._inner.mkdir(path)
 
@@ -216,8 +219,10 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def converted_errors(self, what: str, path: Path) -> Iterator[None]:
-        """Convert errors that the client raises in the ``with`` block to errors without access keys. Keep the first
-        error of the storage. ``what`` names the request.
+        """In the ``with`` block, convert the client's errors to errors without access keys, and record the first
+        OSError.
+
+        ``what`` is the name of the request.
         """
         with self.keeping_errors():
             try:
@@ -229,16 +234,14 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
                 raise self._ours[-1] from None
 
     def passed(self, path: Path, data: memoryview) -> None:
-        """Count transferred bytes, and add them to the checksum if the object has one."""
+        """Count transferred bytes. If the object has a checksum, update it."""
         self.moved(len(data))
         if _name(path) in self._summed:
             self.checksum = zlib.crc32(data, self.checksum or 0)
 
 
 class _WatchedStream(io.IOBase):
-    """An object that is open for a write or a read through the client. ``moved`` is the number of bytes transferred so
-    far.
-    """
+    """An object that is open for writing or reading. ``moved`` is the number of bytes transferred so far."""
 
     def __init__(self, raw: Any, watch: WatchedObjects, path: Path, phase: Phase) -> None:
         self._raw, self._watch, self._path, self._what = raw, watch, path, phase
@@ -277,7 +280,7 @@ class _WatchedStream(io.IOBase):
         return int(self._raw.tell())
 
     def flush(self) -> None:
-        """Do nothing: the client itself decides when it sends buffered bytes."""
+        """Do nothing, because the client decides when it sends buffered bytes."""
 
     def readable(self) -> bool:
         """Return whether the stream was opened for reading."""

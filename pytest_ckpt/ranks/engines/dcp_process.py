@@ -1,13 +1,14 @@
-"""Saves of torch.distributed.checkpoint by the library's own process: `async_save` with AsyncCheckpointerType.PROCESS.
+"""Saves by a separate process of torch.distributed.checkpoint: `async_save` with AsyncCheckpointerType.PROCESS.
 
-Each rank has one such saving process for all its saves. It is started before the first save, outside the timed part,
-because a job starts it only once. The rank copies its state into shared memory, as the library's stager can do. Then
-the rank sends a writer and handles of this memory to the saving process. There the writer's calls are watched as in a
-rank. The saving process reports bytes, phases, the first error and the checksum of `.metadata` through shared memory.
-So the rank reports progress while the saving process writes.
+Each rank has one saving process for all its saves. It is started before the first save, outside the timed part, because
+a job starts it only once.
 
-The saving process ends when the engine is released. If its rank ends earlier, the process ends after its current save,
-because the library does not interrupt a save.
+For a save, the rank copies its state into shared memory, like the library's stager. Then it sends a writer and handles
+of the memory to the saving process, which watches the writer's calls. Through shared memory, that process reports
+bytes, phases, the first error and the checksum of `.metadata`. So the rank shows progress during the save.
+
+The saving process ends when the engine is released. If its rank ends earlier, it ends after its current save, because
+the library does not interrupt a save.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ _DEAD = re.compile(r"process is dead\. Exit code: (-?\d+)")
 
 
 class Notes:
-    """The reports of the saving process, in memory that it shares with its rank. A report refers to a file by the
-    file's number in ``names``, from 1.
+    """The reports of a saving process, in memory shared with its rank.
+
+    The values are numbers. A file is reported by its number in ``names``, from 1.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -66,40 +68,38 @@ class Notes:
         self.values: torch.Tensor = values.share_memory_()
 
     def clear(self) -> None:
-        """Reset the reports before the next save."""
+        """Reset the reports before a save."""
         self.values.zero_()
 
     def number_of(self, name: str) -> int:
-        """Return the number of a file in the reports; 0 if the file is not in ``names``."""
+        """Return the number of a file; 0 if the file is not in ``names``."""
         return self.names.index(name) + 1 if name in self.names else 0
 
     def name_of(self, place: int) -> str:
-        """Return the name of the file whose number is stored at index ``place`` of the shared memory; empty if there is
-        none.
+        """Return the name of the file whose number is at index ``place`` of the shared memory; empty if the number is
+        0.
         """
         number = int(self.values[place])
         return self.names[number - 1] if number else ""
 
     def phase_of(self, place: int) -> Phase:
-        """Return the phase whose number is stored at index ``place`` of the shared memory."""
+        """Return the phase whose number is at index ``place`` of the shared memory."""
         return PHASES[int(self.values[place])]
 
     @property
     def seconds(self) -> dict[Phase, float]:
-        """The seconds that each phase has taken so far; phases without time are omitted."""
+        """The seconds of each phase so far; phases without time are omitted."""
         values = self.values[_SECONDS:].tolist()
         return {phase: seconds for phase, seconds in zip(PHASES, values, strict=True) if seconds}
 
     @property
     def checksum(self) -> int | None:
-        """The CRC-32 of the bytes of `.metadata`, computed by the saving process that wrote this file; None if it wrote
-        none.
-        """
+        """The CRC-32 of `.metadata`; None if this saving process has not written `.metadata`."""
         return int(self.values[_CHECKSUM]) if self.values[_HAS_CHECKSUM] else None
 
 
 class _NotedActivity:
-    """The activity of the saving process. It is written to the shared memory, from which the rank reports it."""
+    """The activity of the saving process (its phase and bytes), stored in shared memory for the rank."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes, self._moved = notes, 0
@@ -116,9 +116,7 @@ class _NotedActivity:
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
-        """Record the phase of the ``with`` block. The first phase that raises an error is recorded
-        as the failed one.
-        """
+        """Record the phase of the ``with`` block. If an error is raised, record the first failed phase."""
         values, place = self._notes.values, (PHASES.index(phase), self._notes.number_of(file))
         values[_PHASE], values[_FILE] = place
         try:
@@ -131,7 +129,7 @@ class _NotedActivity:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Record that, in the ``with`` block, the process works and does not wait for the processes of other ranks."""
+        """Record that the process works in the ``with`` block, and does not wait for other ranks."""
         self._notes.values[_WORKS] = 1
         try:
             yield
@@ -140,20 +138,20 @@ class _NotedActivity:
 
 
 class _NotedClock(Clock):
-    """The clock of a save in the saving process. It also writes the seconds of each phase to the shared memory."""
+    """The clock of a save in the saving process. It also stores the seconds of each phase in shared memory."""
 
     notes: Notes
 
     @contextmanager
     def phase(self, name: Phase, file: str = "") -> Iterator[None]:
-        """Time the ``with`` block as a phase, and record its seconds."""
+        """Time the ``with`` block as a phase, and store its seconds in shared memory."""
         with Clock.phase(self, name, file):
             yield
         self.notes.values[_SECONDS + PHASES.index(name)] = self.phases[name]
 
 
 class _NotedFiles(WatchedFiles):
-    """The watch over the library's calls in the saving process. It also writes its results to the shared memory."""
+    """Watches the library's calls in the saving process, and stores the results in shared memory."""
 
     def __init__(self, notes: Notes, summed: Collection[str]) -> None:
         clock = _NotedClock(activity=cast("Activity", _NotedActivity(notes)))
@@ -161,7 +159,7 @@ class _NotedFiles(WatchedFiles):
         super().__init__(clock, summed)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. The first error and the checksum are also written to the shared memory."""
+        """Set an attribute. Also store the first error and the checksum in shared memory."""
         super().__setattr__(name, value)
         if name == "error" and value is not None:
             self._notes.values[_ERRNO] = value.errno or 0
@@ -170,19 +168,19 @@ class _NotedFiles(WatchedFiles):
 
 
 class _ProcessWriter(FileSystemWriter):
-    """The library's writer, which the rank sends to the saving process. The writer's calls are watched there."""
+    """The library's writer. The rank sends it to the saving process, where its calls are watched."""
 
     def __init__(self, directory: str, threads: int, notes: Notes, summed: Collection[str]) -> None:
         super().__init__(directory, thread_count=threads)
         self._notes, self._summed = notes, tuple(summed)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the attributes that are sent to the saving process: all except the file system."""
+        """Return the attributes to send to the saving process: all except the file system."""
         return {name: value for name, value in self.__dict__.items() if name != "fs"}
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
-        """Restore the writer in the saving process, and let the library log only warnings there. Otherwise its messages
-        for each save would fill the log of the launch.
+        """Restore the writer in the saving process. The library logs only warnings there, to keep the launch's log
+        short.
         """
         logging.getLogger().setLevel(logging.WARNING)
         torch.set_num_threads(1)
@@ -191,7 +189,7 @@ class _ProcessWriter(FileSystemWriter):
 
 
 class _NoStorage(StorageWriter):
-    """A writer that stores nothing. A save with this writer starts the saving process."""
+    """A writer that stores nothing. A save with it starts the saving process."""
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Do nothing."""
@@ -200,15 +198,12 @@ class _NoStorage(StorageWriter):
         """Do nothing."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Return the plans unchanged."""
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:  # type: ignore[override]
-        """Return an empty result: no data were written."""
         done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
         done.set_result([])
         return cast("Future[list[WriteResult]]", done)
@@ -217,24 +212,19 @@ class _NoStorage(StorageWriter):
         """Do nothing."""
 
     def storage_meta(self) -> StorageMeta | None:
-        """Return None: there are no metadata."""
         return None
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return True; the id is not used."""
         return True
 
 
 class _Staged:
-    """A stager that does not copy. The state was already copied, so that the copy is timed like the copies of other
-    strategies.
-    """
+    """A stager that does not copy, because the engine has already copied the state and timed the copy."""
 
     should_synchronize_after_execute = False
 
     def stage(self, state: Any) -> Any:
-        """Return ``state`` unchanged, because it is already the copy."""
         return state
 
     def synchronize_staging(self) -> None:
@@ -245,9 +235,9 @@ class _Staged:
 
 
 class SavingProcess:
-    """The library's process that saves the state of a rank. All ranks call each method together.
+    """The library's process that saves a rank's state. All ranks call each method together.
 
-    ``names`` are the names of the files in its reports. It computes the checksum of the file named in ``summed``.
+    ``names`` are the files that it reports on. The checksum of a file in ``summed`` is computed.
     """
 
     def __init__(self, names: Sequence[str], summed: Collection[str]) -> None:
@@ -257,11 +247,10 @@ class SavingProcess:
 
     @staticmethod
     def check_shared_memory(group: Group, copy_bytes: int) -> None:
-        """Raise RuntimeError if this host's shared memory is too small for the copies of its ranks. All ranks call this
-        together.
+        """Raise RuntimeError if this host's shared memory is too small for the copies of its ranks.
 
-        ``copy_bytes`` is the size of this rank's copy. If a rank wrote more than the free space, the kernel would kill
-        it with SIGBUS. The error does not come from the storage, so it is not an OSError.
+        ``copy_bytes`` is the size of this rank's copy. All ranks call this together. Without this check, the kernel
+        would kill a rank with SIGBUS.
         """
         need, free = group.sum_of_host(copy_bytes), shared_memory_free_bytes()
         if need > free:
@@ -272,8 +261,8 @@ class SavingProcess:
             )
 
     def start(self, address: str) -> None:
-        """Start the process, if it does not exist yet. ``address`` is the address of rank 0's host, where the library
-        chooses a free port.
+        """Start the process if it does not exist. ``address`` is rank 0's host, where the library chooses a free
+        port.
         """
         began = time.perf_counter()
         os.environ.setdefault("MASTER_ADDR", address)
@@ -281,17 +270,17 @@ class SavingProcess:
         self.start_seconds = max(self.start_seconds, time.perf_counter() - began)
 
     def end(self) -> None:
-        """End the process, which the library would keep until this rank ends. A later `start` creates a new process."""
+        """End the process; otherwise the library would keep it until this rank ends. `start` creates a new process."""
         # The library has no function for this: its process ends when the only reference is deleted.
         _async_process_executor._CHECKPOINT_PROCESS = None
 
     def save(
         self, state: dict[str, object], directory: str, threads: int, clock: Clock, found: LibraryOperation
     ) -> None:
-        """Let the process save ``state`` with ``threads`` threads, and wait until the save has ended. ``found``
-        receives the checksum and the first error.
+        """Let the process save ``state`` with ``threads`` threads, and wait for the end of the save.
 
-        Raises the errors of `torch.distributed.checkpoint.save`, and KilledError if the process was killed.
+        The checksum and the first error are stored in ``found``. Raises the errors of
+        `torch.distributed.checkpoint.save`, and KilledError if the process has ended.
         """
         notes = self._notes
         notes.clear()
@@ -320,7 +309,7 @@ class SavingProcess:
             raise KilledError(f"{_OF_RANK} has ended") from None
 
     def _moved(self, clock: Clock, before: int) -> int:
-        """Count the bytes that the process has transferred since its total was ``before``. Return the new total."""
+        """Count the bytes that the process has transferred since the total was ``before``. Return the new total."""
         now = int(self._notes.values[_BYTES])
         clock.moved(now - before)
         return now
@@ -336,7 +325,8 @@ def _async_save(state: dict[str, object], writer: StorageWriter) -> Any:
 
 
 def _future(response: Any) -> Future[Any]:
-    """Return the future that completes with the save. ``response`` is the result of `async_save`, which may contain a
-    separate future for the copy.
+    """Return the future that completes with the save.
+
+    ``response`` is the result of `async_save`: this future, or an object with separate futures for copy and save.
     """
     return cast("Future[Any]", getattr(response, "upload_completion", response))

@@ -1,8 +1,8 @@
-"""Loads a checkpoint of engine ``dcp`` with more or fewer ranks than saved it. The library reshards by `.metadata`.
+"""Loads a checkpoint of engine ``dcp`` with more or fewer ranks than saved it.
 
-Each tensor is a DTensor of the saved shape, sharded by rows and columns across the ranks that load it
-(`pytest_ckpt.sizing.resharding`). If a rank needs some bytes of a saved part, the library reads the complete part. So
-if two ranks each get half of a saved part, both read all of it.
+The library reshards by `.metadata`: each tensor is a DTensor of the saved shape, sharded by rows and columns across the
+loading ranks (`pytest_ckpt.sizing.resharding`). If a rank needs some bytes of a saved part, the library reads the
+complete part. So if two ranks each need half of a part, both read all of it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 
 class ResizedLoader(DcpEngine):
-    """A loader of this rank's part of every tensor. All ranks call each method together. ``shards`` is the layout of
-    the ranks that saved the checkpoint.
+    """Loads this rank's part of every tensor. ``shards`` is the layout of the ranks that saved the checkpoint.
+
+    All ranks call each method together.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class ResizedLoader(DcpEngine):
         }
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every loaded tensor with the content of the rank that saved it."""
+        """Compare every byte of each loaded tensor with the content that was saved."""
         faults, state = self._faults, self._ready()
         checked, count = 0, len(faults)
         for tensor in self._resharded:
@@ -79,10 +80,10 @@ class ResizedLoader(DcpEngine):
 
 
 class ResizedState(ShardedState):
-    """The tensors of a rank that loads a checkpoint which another number of ranks saved."""
+    """The tensors of a rank that loads a checkpoint saved by another number of ranks."""
 
     def __init__(self, tensors: Sequence[ResizedTensor], rank: int) -> None:
-        """Create the tensors. All ranks call this together. The ranks that share a tensor form a device mesh."""
+        """Create the tensors. All ranks call this together. The ranks of a tensor form a device mesh of torch."""
         self._parts = {}
         self.whole = {}
         meshes: dict[tuple[tuple[int, ...], ...], DeviceMesh] = {}
@@ -108,5 +109,7 @@ class ResizedState(ShardedState):
 def make(
     *, shards: Layout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> ResizedLoader:
-    """Return the loader for this rank. ``group`` contains another number of ranks than the layout ``shards``."""
+    """Return the loader of one rank. ``shards`` is the layout of the ranks that saved; ``group`` contains the loading
+    ranks.
+    """
     return ResizedLoader(shards, content, group, activity, options)

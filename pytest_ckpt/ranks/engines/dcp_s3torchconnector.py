@@ -1,4 +1,4 @@
-"""Engine ``dcp-s3torchconnector``: the writer and the reader of Amazon's connector for PyTorch."""
+"""Engine ``dcp-s3torchconnector``: torch.distributed.checkpoint with the writer and reader of Amazon's S3 connector."""
 
 from __future__ import annotations
 
@@ -26,32 +26,31 @@ if TYPE_CHECKING:
 
 
 class SharedMetadataReader(S3StorageReader):
-    """Reads one `.metadata` for all ranks. By default the library looks for a separate file for each rank, which does
-    not exist.
+    """The connector's reader, with one `.metadata` for all ranks.
+
+    By default the library looks for a separate `.metadata` of each rank, which does not exist here.
     """
 
     def read_metadata(self) -> Metadata:
-        """Read `.metadata`."""
+        """Read the `.metadata` that all ranks share."""
         return super().read_metadata()
 
 
 class ConnectorEngine(ObjectsDcpEngine):
-    """An engine that uses a new writer or reader, and therefore a new client, for each save and load, as the
-    connector's manual shows.
-    """
+    """An engine that creates a new client for each save and load, as in the connector's manual."""
 
     client = Client(name=f"s3torchconnector {version}", errors=(S3Exception, OSError))
     writes = "S3StorageWriter as it is: one object a rank, in parts of 8 MiB"
     reads = "S3StorageReader as it is: dcp_optimized"
 
     def new_writer(self, place: ObjectPlace) -> FileSystemWriter:
-        """Return the connector's writer of a checkpoint at ``place``, with a new client."""
+        """Return the connector's writer for a checkpoint at ``place``, with a new client."""
         writer = S3StorageWriter(place.region, place.url)
         writer.fs = S3FileSystem(place.region, s3_client=_client(place))  # type: ignore[assignment]
         return writer
 
     def new_reader(self, place: ObjectPlace) -> FileSystemReader:
-        """Return the connector's reader of a checkpoint at ``place``, with a new client."""
+        """Return the connector's reader for a checkpoint at ``place``, with a new client."""
         ranges = S3ReaderConstructor.dcp_optimized()
         reader = SharedMetadataReader(place.region, place.url, reader_constructor=ranges)
         reader.fs = S3FileSystem(place.region, s3_client=_client(place), reader_constructor=ranges)
@@ -59,9 +58,7 @@ class ConnectorEngine(ObjectsDcpEngine):
 
 
 def _client(place: ObjectPlace) -> S3Client:
-    """Return a client with the connector's own settings. If ``place`` names an endpoint, its
-    requests are path-style.
-    """
+    """Return a client with the connector's default settings. If ``place`` has an endpoint, requests are path-style."""
     settings = S3ClientConfig(unsigned=place.is_open, force_path_style=bool(place.endpoint))
     return S3Client(place.region, endpoint=place.endpoint or None, s3client_config=settings)
 
@@ -69,5 +66,5 @@ def _client(place: ObjectPlace) -> S3Client:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> ConnectorEngine:
-    """Return the engine for a rank's files. All ranks call each of its methods together."""
+    """Return the engine for the files of one rank. All ranks call each of the engine's methods together."""
     return ConnectorEngine(shard, content, group, activity, options)

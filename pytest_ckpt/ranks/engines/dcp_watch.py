@@ -1,8 +1,8 @@
-"""A watch over the library's calls to the storage: it times them by phase, counts bytes as progress, and keeps errors.
+"""Watches the calls of torch.distributed.checkpoint to the storage: times them, counts their bytes, records their
+errors.
 
-The library's writer and reader accept an external file system. They make their usual calls, in their usual order, to
-the file system of this module. If the library transfers more than 64 MiB in one call, the watch makes several calls, so
-that a slow target shows progress.
+The library's writer and reader use the file system of this module, without a change of their calls or the order. A call
+with more than 64 MiB is divided into several calls, so that a slow target shows progress.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ _PIECE_BYTES = 64 << 20
 
 
 class LibraryOperation:
-    """One save or load of one rank through the library, whose calls are timed. Between calls, the library may let ranks
-    wait for each other.
+    """One save or load of one rank through the library. Its storage calls are timed; waits for other ranks are not.
 
-    ``error`` is the first OSError of a call; it is kept because torch raises its own errors instead. ``sizes`` contains
-    the sizes of the files that were opened, in bytes. ``checksum`` is the CRC-32 of the file whose name is in
-    ``summed``, as written or read; None if no such file was opened.
+    ``error`` is the first OSError of a call; torch itself raises other errors instead. ``sizes`` contains the sizes of
+    the opened files in bytes. ``checksum`` is the CRC-32 of a file named in ``summed``, as written or read; None
+    without such a file.
     """
 
     def __init__(self, clock: Clock, summed: Collection[str]) -> None:
@@ -48,12 +47,12 @@ class LibraryOperation:
         self.checksum: int | None = None
 
     def moved(self, count: int) -> None:
-        """Count ``count`` further transferred bytes."""
+        """Count ``count`` more transferred bytes."""
         self._clock.moved(count)
 
     @contextmanager
     def keeping_errors(self) -> Iterator[None]:
-        """Record the first OSError that is raised in a ``with`` block of this method. Every error is raised again."""
+        """Record the first OSError that is raised in the ``with`` block. All errors are raised again."""
         try:
             yield
         except OSError as error:
@@ -62,8 +61,8 @@ class LibraryOperation:
 
     @contextmanager
     def call(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time a short call in the ``with`` block. If another thread is inside `work`, the call is part of that timed
-        work.
+        """Time a short call in the ``with`` block. If a thread is inside `work`, its time already includes this
+        call.
         """
         with self._lock, ExitStack() as piece, self.keeping_errors():
             if not self._inside:
@@ -73,8 +72,9 @@ class LibraryOperation:
 
     @contextmanager
     def work(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time the work of a thread in the ``with`` block. If several threads work concurrently, the time from the
-        first start to the last end counts once.
+        """Time the work of a thread in the ``with`` block.
+
+        If several threads work concurrently, the time from the first start to the last end counts once.
         """
         with self._lock:
             self._inside += 1
@@ -95,13 +95,11 @@ class LibraryOperation:
 
 
 class WatchedFiles(LibraryOperation, FileSystem):
-    """A file system for the library that watches the files of one save or load of one rank."""
+    """A file system for the library that watches the calls on files, during one save or load of one rank."""
 
     @contextmanager
     def create_stream(self, path: FilePath, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open a file for the library's writer or reader. The stream's buffer has the size of a block of the file
-        system.
-        """
+        """Open a file for the library's writer or reader. Its buffer has the file system's block size."""
         name = Path(path).name
         with self.call("open", name):
             raw = _WatchedFile(path, mode, self, summed=name in self._summed)
@@ -115,8 +113,9 @@ class WatchedFiles(LibraryOperation, FileSystem):
                 yield stream
 
     def open(self, path: FilePath, mode: str = "r") -> IO[Any]:
-        """Open a file like the built-in `open`, for library code that does not use a file system object. Each call on
-        the file is timed separately.
+        """Open a file like the built-in `open`, and time each call on it.
+
+        Used for library code that does not use a file system object.
         """
         name = Path(path).name
         with self.call("open", name):
@@ -136,13 +135,13 @@ class WatchedFiles(LibraryOperation, FileSystem):
             return super().exists(path)
 
     def rename(self, path: FilePath, new_path: FilePath) -> None:
-        """Rename a file. The time counts as part of the write phase."""
+        """Rename a file, timed as phase "write"."""
         with self.call("write", Path(path).name):
             super().rename(path, new_path)
 
 
 class _WatchedFile(io.FileIO):
-    """A file without a buffer: each call to it reaches the storage and is watched."""
+    """An unbuffered file: each call reaches the storage and is watched."""
 
     def __init__(self, path: FilePath, mode: str, watch: WatchedFiles, *, summed: bool) -> None:
         super().__init__(path, mode)
@@ -151,9 +150,7 @@ class _WatchedFile(io.FileIO):
             watch.checksum = 0
 
     def write(self, data: Buffer) -> int:
-        """Write at most 64 MiB of ``data``. Return the number of bytes written; the buffered stream that calls this
-        writes the rest.
-        """
+        """Write at most 64 MiB of ``data``. Return the number of bytes written; the caller writes the rest."""
         view = memoryview(data).cast("B")[:_PIECE_BYTES]
         with self._watch.keeping_errors():
             count = super().write(view)
@@ -175,9 +172,7 @@ class _WatchedFile(io.FileIO):
 
 
 class _FileOfCalls(_WatchedFile):
-    """A file that stays open while other files are read and written. So each of its calls is timed, not the time
-    between open and close.
-    """
+    """A watched file whose calls are timed separately, because it stays open while other files are used."""
 
     def write(self, data: Buffer) -> int:
         """Write at most 64 MiB of ``data`` as a timed call. Return the number of bytes written."""

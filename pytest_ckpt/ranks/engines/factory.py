@@ -1,6 +1,4 @@
-"""Creates the engine of a shard for a task, and the loader of several shards. An engine's library is imported only
-here, by a rank.
-"""
+"""Creates the engine that a task names, and loaders of several shards. Only here is an engine's library imported."""
 
 from __future__ import annotations
 
@@ -25,11 +23,10 @@ if TYPE_CHECKING:
 
 
 class ShardsInTurn:
-    """A loader of several shards, one after the other. For each shard, ``makers`` contains a function that creates the
-    shard's loader.
+    """A loader of several shards (the files of one rank each), one after the other.
 
-    If ``makers`` is empty, this rank loads nothing and waits for the others. A loader is created outside the timed
-    part, after the previous loader has compared its data and freed its memory.
+    ``makers`` contains a function for each shard that creates its loader. If it is empty, this rank loads nothing. The
+    next loader is created outside the timed part, after the previous loader has freed its memory.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Loader]]) -> None:
@@ -46,17 +43,15 @@ class ShardsInTurn:
         return len(self._steps)
 
     def expect(self, checkpoint: int) -> None:
-        """Announce the next checkpoint to the current shard's loader now, and to each other loader
-        when it is created.
-        """
+        """Announce the checkpoint of the next load to the current loader, and to each later loader."""
         self._checkpoint = checkpoint
         if self._loader is not None:
             expect(self._loader, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the data of load step ``step``, which belong to one shard. Return the number of tensor bytes read.
+        """Read the data of load step ``step``, which is a step of one shard. Return the number of tensor bytes read.
 
-        A rank with fewer shards has no work in the last steps; it returns 0.
+        Return 0 after this rank's last step, when only ranks with more shards still load.
         """
         self._done = step if step < len(self._steps) else None
         if self._done is None or self._loader is None:
@@ -64,7 +59,7 @@ class ShardsInTurn:
         return self._loader.load(committed, self._steps[step][1], clock)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the data of the last step, and prepare the next shard's loader."""
+        """Compare the data of the last step. If the shard is complete, create the next shard's loader."""
         if self._done is None or self._loader is None:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         check = self._loader.verify(checkpoint)
@@ -74,12 +69,13 @@ class ShardsInTurn:
         return check
 
     def release(self) -> None:
-        """Free the current loader and its memory."""
+        """Free the current loader."""
         self._turn_to(len(self._makers))
 
     def _turn_to(self, shard: int) -> int:
-        """Replace the loader by the loader of shard number ``shard``. Return its number of steps; 0 if there is no such
-        shard.
+        """Replace the current loader by the loader of shard number ``shard``.
+
+        Return the loader's number of steps; 0 if there is no such shard.
         """
         if self._loader is not None:
             self._loader.release()
@@ -99,16 +95,16 @@ Maker = Callable[..., "Engine"]
 def engine_maker(reference: str) -> Maker:
     """Import and return the function that ``reference`` names as ``module:function``.
 
-    Raises ImportError or AttributeError if it does not exist.
+    Raises ImportError or AttributeError if the function does not exist.
     """
     return cast("Maker", load(reference))
 
 
 def content_of(task: Task, shard: RankLayout, *, constant: bool = False, aside: str = "") -> Content:
-    """Return the content that the files of a shard contain. If ``aside`` is not empty, it selects content other than
-    the subject's. With ``constant`` all pages are equal.
+    """Return the content of a shard's files.
 
-    If the task has a codec, the content is as compressible as a training state.
+    If ``aside`` is not empty, the content differs from the subject's own content. If ``constant``, all pages are equal.
+    If the task has a codec, the content compresses like a training state.
     """
     return Content(
         content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject)),
@@ -129,8 +125,8 @@ def made_engine(
     *,
     plain: bool = False,
 ) -> Engine:
-    """Create and return the engine of a shard. If the task has a codec, the engine compresses with it unless ``plain``
-    is set.
+    """Create and return the engine of a shard. If the task has a codec, the engine compresses, unless ``plain`` is
+    set.
     """
     engine: Engine = engine_maker(task.make)(
         shard=shard, content=content, group=group, activity=activity, options=options

@@ -1,12 +1,16 @@
-"""Engine ``megatron``: writes the files that megatron-core 0.16.1 wrote in a recorded trace, in the same order, and
-commits them in the same way.
+"""Engine ``megatron``: writes the same files in the same order as megatron-core 0.16.1, and commits them in the same
+way.
 
-Megatron itself is not used. Its large files are files of torch.distributed.checkpoint, two for each rank. Here that
-library writes them in two threads; Megatron uses two processes. Rank 0 writes `common.pt` first. After `.metadata` it
-writes `metadata.json`, then the tracker, which Megatron's training loop writes. These three files are not synced by the
-job. The tracker is in the checkpoint's directory and therefore new in each checkpoint; POINTER tests whether a tracker
-is overwritten correctly. The fsyncs that the job omits follow within the timed part and before the commit, as with
-every engine.
+The calls come from a recorded trace; Megatron itself is not used. The large files are files of
+torch.distributed.checkpoint, two for each rank. Here the library writes them in two threads; Megatron uses two
+processes.
+
+Rank 0 writes `common.pt` first. After `.metadata` it writes `metadata.json`, then the tracker, a file with the number
+of the newest checkpoint. In Megatron the training loop writes the tracker. Megatron does not fsync these three files.
+As with every engine, the missing fsyncs follow within the timed part and before the commit.
+
+Here the tracker is in the checkpoint's directory, so it is a new file in each checkpoint. POINTER tests whether a
+tracker is overwritten correctly.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ COMMON, VERSION = "common.pt", "metadata.json"
 
 
 class MegatronEngine(DcpEngine):
-    """An engine that saves and loads like `DcpEngine`, with two large files per rank and Megatron's small files."""
+    """An engine like `DcpEngine`, with two large files per rank and the small files of Megatron."""
 
     def __init__(
         self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
@@ -82,7 +86,7 @@ class MegatronEngine(DcpEngine):
 
 
 def _small(checkpoint: int) -> dict[str, bytes]:
-    """Return the content of a checkpoint's small files by their names. The sizes are the same as in the trace."""
+    """Return {name: content} of a checkpoint's small files. Their sizes are the same as in the trace."""
     common = io.BytesIO()
     torch.save({"iteration": checkpoint, "checkpoint_version": 3.0, "args": "a job's arguments"}, common)
     version = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
@@ -97,5 +101,5 @@ def _small(checkpoint: int) -> dict[str, bytes]:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> MegatronEngine:
-    """Return the engine for a rank's files. All ranks call each of its methods together."""
+    """Return the engine for the files of one rank. All ranks call each of the engine's methods together."""
     return MegatronEngine(shard, content, group, activity, options)

@@ -1,4 +1,4 @@
-"""The protocol of engines, which transfer the bytes of checkpoints to storage and back; one module per engine."""
+"""The protocol of engines, which transfer the bytes of checkpoints to storage and back."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MAXIMUM_FAULTS_OF_RANK = 20
 
 @dataclass(kw_only=True, slots=True)
 class Clock:
-    """Times the phases of one operation on one rank, and reports the phases to the rank's activity.
+    """Times the phases of one operation on one rank, and reports the phases as the rank's activity.
 
-    ``left_out_seconds`` is the time for which an engine continued to work after the last byte had arrived.
-    ``stalled_seconds`` is the time for which its requests waited for this process and not for the storage.
+    ``left_out_seconds`` is excluded time, in which an engine worked after the last byte had arrived.
+    ``stalled_seconds`` is the time in which requests waited for this process, not for the storage.
     """
 
     activity: Activity
@@ -43,23 +43,23 @@ class Clock:
 
     @contextmanager
     def phase(self, name: Phase, file: str = "") -> Iterator[None]:
-        """Add the seconds of the ``with`` block to the phase ``name``, which works on ``file``."""
+        """Add the seconds of the ``with`` block to the phase ``name``. ``file`` is the file in use."""
         with self.activity.in_phase(name, file):
             start = time.perf_counter()
             yield
             self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
 
     def leave_out(self, name: Phase, seconds: float) -> None:
-        """Subtract ``seconds`` from the phase ``name``, because they do not belong to the operation."""
+        """Subtract ``seconds`` from the phase ``name``, because they are not part of the operation."""
         self.phases[name] -= seconds
         self.left_out_seconds += seconds
 
     def end_pass(self, *, late_seconds: float, stalled_seconds: float, is_last: bool) -> None:
-        """Record the end of a pass of reads. Its comparisons ended ``late_seconds`` after its last byte had arrived;
-        its reads waited ``stalled_seconds`` for a buffer.
+        """Record the end of one pass of reads.
 
-        After the last pass, ``late_seconds`` are left out. After an earlier pass they are a stall, because the reads of
-        the next pass waited.
+        ``stalled_seconds`` is the time in which reads waited for a free buffer. ``late_seconds`` is the time of
+        comparisons after the last byte had arrived. It is excluded after the last pass. After other passes it is a
+        stall, because the next reads waited.
         """
         if is_last:
             self.leave_out("read", late_seconds)
@@ -68,12 +68,12 @@ class Clock:
         self.stalled_seconds += stalled_seconds
 
     def moved(self, count: int) -> None:
-        """Count ``count`` further transferred bytes."""
+        """Count ``count`` more transferred bytes."""
         self.activity.bytes_done += count
 
 
 def write_in_order(draft: Draft, clock: Clock, name: str, write: Callable[[Sink], object]) -> int:
-    """Create the file ``name`` in a draft, let ``write`` write it in order, and make it durable. Return its number of
+    """Create the file ``name`` through ``write``, which writes it in order, and make it durable. Return its size in
     bytes.
     """
     sink = draft.create(name, None)
@@ -88,7 +88,7 @@ def write_in_order(draft: Draft, clock: Clock, name: str, write: Callable[[Sink]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalFault:
-    """A fault that an engine found in one of its files. The rank, host and checkpoint are not part of it."""
+    """A fault in a file, as an engine reports it: without rank, host and checkpoint."""
 
     kind: FaultKind
     file: str
@@ -99,7 +99,7 @@ class LocalFault:
 
     @classmethod
     def of(cls, found: Finding, file: str, tensor: str) -> LocalFault:
-        """Convert a finding in a tensor of a file to a fault."""
+        """Return the fault for a finding in a tensor of a file."""
         return cls(
             kind=found.kind, file=file, tensor=tensor, offset=found.offset, bytes=found.bytes, detail=found.detail
         )
@@ -107,8 +107,9 @@ class LocalFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """The result of comparing loaded data: the number of tensor bytes compared, the number of faults, and the first
-    faults.
+    """The result of comparing loaded data with the expected content.
+
+    It contains the number of compared tensor bytes, the number of faults, and the first faults.
     """
 
     bytes_checked: int
@@ -118,9 +119,8 @@ class Comparison:
 
 @dataclass(slots=True)
 class FirstFaults:
-    """The number of tensor bytes compared, the number of faults, and the first faults in the order of their requests.
-
-    Several threads may add results concurrently.
+    """Collects the results of comparisons from several threads: counts, and the first faults in the order of their
+    requests.
     """
 
     checked: int = 0
@@ -129,10 +129,10 @@ class FirstFaults:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, place: tuple[int, ...], faults: Iterable[LocalFault], *, count: int, checked: int = 0) -> None:
-        """Add the results of one request: its first ``faults``, its ``count`` of faults, and the ``checked`` tensor
-        bytes.
+        """Add the result of one request. ``place`` is its position in the order of requests.
 
-        ``place`` is the sort key of the request.
+        ``faults`` are its first faults, ``count`` is the number of its faults, and ``checked`` the number of compared
+        tensor bytes.
         """
         with self._lock:
             self.checked += checked
@@ -149,44 +149,40 @@ class FirstFaults:
 
 
 class Loader(Protocol):
-    """Loads files in steps. OSErrors of the storage are raised to the caller."""
+    """Loads the files of checkpoints in steps. Raises the OSErrors of the storage."""
 
     def load_steps(self) -> int:
-        """Return the number of steps in which this rank loads a checkpoint; between steps all clocks stop."""
+        """Return the number of steps in which this rank loads a checkpoint. Clocks are stopped between steps."""
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the part of a checkpoint that belongs to ``step`` (from 0). Return the number of tensor bytes that
-        arrived.
-        """
+        """Read the data of load step ``step`` (from 0). Return the number of tensor bytes read."""
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the data of the last step with the expected content, outside the timed part. Return the result."""
+        """Compare the data of the last step with the expected content, outside the timed part."""
 
     def release(self) -> None:
-        """Free the memory of the content and of the loaded data."""
+        """Free the memory of the loaded data and the expected content."""
 
 
 class ComparingLoader(Loader, Protocol):
     """A loader that compares data while it reads."""
 
     def expect(self, checkpoint: int) -> None:
-        """Prepare the expected content of checkpoint number ``checkpoint``, which is loaded next, outside the timed
-        part.
+        """Prepare the expected content for the next load, of checkpoint number ``checkpoint``. Call this outside the
+        timed part.
         """
 
 
 def expect(loader: Loader, checkpoint: int) -> None:
-    """Announce the checkpoint of the next load to a loader that compares data while it reads. Do nothing for other
-    loaders.
-
-    Call this outside the timed part.
+    """If the loader compares data while it reads, announce the checkpoint of the next load. Call this outside the timed
+    part.
     """
     if hasattr(loader, "expect"):
         cast("ComparingLoader", loader).expect(checkpoint)
 
 
 def expect_parts(engine: Engine, store: Store) -> None:
-    """If the store accepts objects in parts, let the engine allocate buffers of the size of a part, outside the timed
+    """If the store accepts objects in parts, let the engine allocate buffers of this size. Call this outside the timed
     part.
 
     An engine without its own buffers is not affected.
@@ -196,59 +192,61 @@ def expect_parts(engine: Engine, store: Store) -> None:
 
 
 class Engine(Loader, Protocol):
-    """Saves and loads the files of one rank. OSErrors of the storage are raised to the caller."""
+    """Saves and loads the files of one rank. Raises the OSErrors of the storage."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
-        """Keep the arguments; no content is generated yet."""
+        """Store the arguments, without generating content."""
 
     def facts(self) -> dict[str, str]:
-        """Return the engine's facts for the report (versions, I/O modes); all ranks call this together."""
+        """Return the engine's facts for the report, such as versions and I/O modes. All ranks call this together."""
 
     def fill(self, checkpoint: int) -> None:
-        """Prepare the content of checkpoint number ``checkpoint``, outside the timed part."""
+        """Prepare the content of checkpoint number ``checkpoint``. Call this outside the timed part."""
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Write every file of this rank and make it durable.
 
-        If the engine's library commits the checkpoint, return the proof on the committing rank. Otherwise return None.
+        If the engine's library commits the checkpoint, the committing rank returns the proof. Otherwise return None.
         """
 
 
 class StatefulEngine(Engine, Protocol):
-    """An engine that gives access to the state that it saves."""
+    """An engine with access to the state in memory that it saves."""
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory that a training step changes, even before it is filled; never the memory of a copy."""
+        """Return the memory of the state, which a training step changes. A copy for a background save is not
+        included.
+        """
 
 
 class StagingEngine(StatefulEngine, Protocol):
-    """An engine that can save a copy of the state, so that the job may change the state during the save.
+    """An engine that can save a copy of its state, so that training can change the state during the save.
 
-    The engine saves a copy if ``options.stages`` is set. The table of engines declares by ``stages`` which engines can
-    do so.
+    It does so if ``options.stages`` is set. In the table of engines, ``stages`` marks these engines.
     """
 
     def stage(self) -> int:
-        """Copy the state; the next ``save`` writes the copy. Return the number of bytes copied."""
+        """Copy the state for the next ``save``. Return the number of copied bytes."""
 
 
 def state_of(engine: Engine) -> Sequence[Bytes]:
-    """Return the memory that a training step changes: the engine's state. If the engine gives no access to its state,
-    return separate memory of 1 MiB.
+    """Return the memory that a simulated training step changes: the engine's state.
+
+    If the engine gives no access to its state, return separate memory of 1 MiB.
     """
     state = cast("StatefulEngine", engine).state() if hasattr(engine, "state") else ()
     return state or (np.ones(_STAND_IN_BYTES, dtype=np.uint8),)
 
 
 def staging(engine: Engine) -> StagingEngine:
-    """Return the engine as a StagingEngine. Raises TypeError if the engine cannot copy its state."""
+    """Return ``engine`` typed as a StagingEngine. Raises TypeError if it cannot copy its state."""
     if not (hasattr(engine, "stage") and hasattr(engine, "state")):
         raise TypeError(f"{type(engine).__name__} cannot copy its state, which a save in the background needs")
     return cast("StagingEngine", engine)
 
 
 def joined_facts(facts: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join the facts of the engines of all ranks. If ranks have different values for a fact, all values are listed."""
+    """Join the facts of all ranks. If a fact differs between ranks, list all its values."""
     answers: dict[str, list[str]] = {}
     for of_rank in facts:
         for name, answer in of_rank.items():

@@ -1,12 +1,14 @@
-"""Engine ``replay``: repeats the calls of a recorded job, with content that every load compares.
+"""Engine ``replay``: repeats the file operations of a recorded job, with generated content that every load compares.
 
-Each rank makes the calls of a recorded rank: its files, its writes with their offsets and lengths, its fsyncs and
-renames, in the same number of threads. It waits for all ranks at the points where the job did. Within the timed part
-and before the commit, we add calls: the store makes each file durable, even if the job has synced it.
+Each rank repeats the calls of one recorded rank: its writes with their offsets and lengths, its fsyncs and its renames.
+Each thread of the recorded rank is replayed by one thread. The ranks wait for each other where the job's ranks did.
 
-If pauses are replayed, a thread sleeps before a call for as long as the job's thread did other work at this point.
+We add one call per file, within the timed part and before the commit: the store makes the file durable. We add the call
+even if the job has fsynced the file.
 
-If a copy of the state is saved, a thread makes the calls with the copy, even if the job did not copy its state.
+If pauses are replayed, a thread sleeps before a call. The sleep lasts as long as the job's thread did other work there.
+
+For a background save, a thread writes a copy of the state, even if the recorded job made no copy.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class ReplayEngine:
         self._added_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return the facts of the recorded job, how its calls are replayed, and the calls that we add."""
+        """Return the facts of the recorded job, how its calls are replayed, and how long the added calls took."""
         added = longest_seconds(self._group, self._added_seconds)
         ranks = self._pattern.ranks
         several = ranks > 1 and self._group.size > ranks
@@ -89,8 +91,9 @@ class ReplayEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Generate the content of every file for checkpoint number ``checkpoint``. The first call
-        allocates the memory.
+        """Generate the content of every file for checkpoint number ``checkpoint``.
+
+        The first call allocates the memory.
         """
         for number, file in self._files.items():
             if number not in self._data:
@@ -111,7 +114,7 @@ class ReplayEngine:
         return copy_state(copies, list(self._data.values()), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Make the recorded calls, phase by phase; then make the written files durable through the store."""
+        """Make the recorded calls, phase by phase. Then let the store make the written files durable."""
         data = self._copy if self._is_staged else self._data
         calls = cast("ReplayDraft", draft).replay(self._files, data)
         try:
@@ -132,7 +135,10 @@ class ReplayEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the rank's files one after the other. Return the number of bytes read, without small files."""
+        """Read the rank's files one after the other. Return the number of bytes read.
+
+        The bytes of small files are not counted.
+        """
         self.release()
         arrived = 0
         for number, file in self._files.items():
@@ -144,7 +150,10 @@ class ReplayEngine:
         return arrived
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every file that was read. The bytes of small files are compared, but not counted."""
+        """Compare every byte of every file that was read.
+
+        The bytes of small files are compared, but not counted.
+        """
         checked, count = 0, 0
         faults: list[LocalFault] = []
         for number, loaded in self._loaded.items():
@@ -166,8 +175,9 @@ class ReplayEngine:
         self._data, self._copy, self._loaded = {}, {}, {}
 
     def _make(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
-        """Make the calls of one phase, with a thread for each lane (a thread of the recorded job). ``steps`` are sorted
-        by lane.
+        """Make the calls of one phase of a save, with one thread for each thread of the recorded job (lane).
+
+        ``steps`` are sorted by lane.
         """
         lanes = [list(of_lane) for _, of_lane in groupby(steps, key=lambda step: step.lane)]
         if len(lanes) == 1:
@@ -188,10 +198,9 @@ class ReplayEngine:
             calls.make(step)
 
     def _in_pieces(self, steps: Sequence[Step]) -> Iterator[Step]:
-        """Yield the steps. If the engine does not pause, or a pause is too short, the step is yielded without its
-        pause.
+        """Yield the steps, with their pauses if pauses are replayed.
 
-        A step with several calls is divided into pieces; each piece has a part of the pause.
+        If a step has several calls, its pause is divided among them. Pauses below 1 ms are left out.
         """
         for step in steps:
             pieces = min(step.count, step.pause_us // _SHORTEST_PAUSE_US) if self._has_pauses else 0
@@ -213,7 +222,7 @@ class ReplayEngine:
         return TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=list(self._files).index(number))
 
     def _read(self, committed: CommittedCheckpoint, number: int, clock: Clock) -> Bytes | LocalFault:
-        """Read a file in requests of the job's read size. Return its bytes, or a fault if its length is wrong."""
+        """Read a file in requests of the job's read size. Return its bytes; if its length is wrong, return a fault."""
         file = self._files[number]
         piece = self._pattern.read_bytes or _READ_BYTES
         source = committed.file(file.name)

@@ -1,13 +1,14 @@
-"""Engine ``safetensors``: Hugging Face's file format by its own library; the state is in memory, and ranks are
-independent.
+"""Engine ``safetensors``: writes and reads Hugging Face's file format with the safetensors library.
 
-The library serialises a complete file in one call, and creates the tensors of a complete file in one call. The store
-writes one file after the other, each with one write and one fsync, like torch's HuggingFaceStorageWriter. Rank 0 writes
-the index after its files. Rank 0 knows the content of all ranks' files from the layout, so ranks do not wait for each
-other. We add the fsync of the index.
+Each rank keeps its state in memory. The library serialises a complete file in one call, and creates all tensors of a
+file in one call. The store writes one file after the other, each with one write and one fsync, like torch's
+HuggingFaceStorageWriter.
 
-Files are read, not mapped into memory. A failed read raises an error with an errno and the file's name. If a page of a
-mapped file cannot be read, the process is killed.
+After its own files, rank 0 writes the index, which lists the file of each tensor. The layout defines the content of the
+index, so rank 0 does not wait for other ranks. We add the fsync of the index.
+
+Files are read, not mapped into memory. If a read fails, it raises an error with an errno and the file's name. If a page
+of a mapped file could not be read, the kernel would kill the process.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class SafetensorsEngine:
         self._added_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return the library's version, how it is called, and the call that we add."""
+        """Return the library's version, how it is called, and how long the added write of the index took."""
         added = longest_seconds(self._group, self._added_seconds)
         return {
             "safetensors": __version__,
@@ -100,8 +101,9 @@ class SafetensorsEngine:
         return self._whole.stage()
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Write the files one after the other; each file is durable before the next one is begun. Rank 0 then writes
-        the index.
+        """Write the files one after the other, then on rank 0 the index.
+
+        Each file is durable before the next one is begun.
         """
         for file in self._files:
             self._sizes[file.name] = write_in_order(draft, clock, file.name, partial(self._write, file))
@@ -117,11 +119,10 @@ class SafetensorsEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the index, then the files one after the other. Return the number of tensor bytes read. Unreadable
-        content becomes a fault, not an error.
+        """Read the index, then the files one after the other. Return the number of tensor bytes read.
 
-        If the index does not place this rank's tensors in this rank's files, a job cannot find them. In this case no
-        file is loaded.
+        If a file cannot be parsed, this is a fault, not an error. If the index is wrong for this rank's tensors, a job
+        could not find them. This is also a fault, and no file is loaded.
         """
         self.release()
         source = committed.file(INDEX)
@@ -158,7 +159,7 @@ class SafetensorsEngine:
         self._loaded, self._index_seen = {}, b""
 
     def _know_index(self) -> None:
-        """Compute the expected index, outside the timed part. It is the same for all checkpoints."""
+        """Compute the expected index, outside the timed part. The index is the same for all checkpoints."""
         self._index = self._index or index_of(self._shard)
 
     def _write(self, file: ShardFile, sink: Sink) -> None:
@@ -167,7 +168,7 @@ class SafetensorsEngine:
         sink.write(bytes_of_file(stored, METADATA))
 
     def _read_index(self, source: ReadableFile) -> LocalFault | None:
-        """Read the index. Return a fault if a job could not find this rank's tensors with it; otherwise None."""
+        """Read the index. Return a fault if a job could not find this rank's tensors with the index; None if it could."""
         size, written = source.size, len(self._index)
         if size != written:
             detail = f"the index has {size} bytes, {written} were written"
@@ -185,7 +186,10 @@ class SafetensorsEngine:
         return self._read_whole(file, source) if self._options.parts == 1 else self._read_part(file, source)
 
     def _read_whole(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Let the library create tensors from the bytes of a file; return their bytes by name, or the file's fault."""
+        """Return the bytes of the tensors that the library creates from a file, by tensor name.
+
+        If the library cannot read the file, return a fault.
+        """
         size, written = source.size, self._written(file)
         if size > file.bytes + LENGTH_BYTES + MAXIMUM_HEADER_BYTES:
             # A file may have grown to any size.
@@ -202,8 +206,9 @@ class SafetensorsEngine:
         return {tensor.name: _bytes(arrays[name]) for name, tensor in written.items()}
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Read this reader's part of every tensor, at the offsets in the file's header. Return the bytes by tensor
-        name, or a fault.
+        """Return the bytes of this reader's part of every tensor, by tensor name.
+
+        The header of the file contains the offsets. If the file has a wrong header or length, return a fault.
         """
         size = source.size
         end = header_end(_read_at(source, 0, min(LENGTH_BYTES, size)))
@@ -228,8 +233,9 @@ class SafetensorsEngine:
         return {stored_name(tensor.name, self._shard.rank): tensor for tensor in file.tensors}
 
     def _refused(self, file: ShardFile, size: int, header: int | None, error: Exception) -> LocalFault:
-        """Return a fault of a whole file whose length or content is wrong. ``header`` is the offset of the file's
-        tensors, None if it is unknown; ``error`` is the reason.
+        """Return a fault for a file whose length or content is wrong.
+
+        ``header`` is the offset of the file's tensors, None if it is unknown. ``error`` is the reason.
         """
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = self._sizes.get(file.name) or (header or 0) + file.bytes
@@ -241,7 +247,7 @@ class SafetensorsEngine:
 
 
 def _read_at(source: ReadableFile, offset: int, count: int) -> bytes:
-    """Read and return ``count`` bytes from ``offset`` on; fewer if the file ends earlier."""
+    """Return ``count`` bytes from ``offset`` on. If the file ends earlier, return fewer bytes."""
     if count <= 0:
         return b""
     room = io.BytesIO()
@@ -269,6 +275,6 @@ def _bytes(array: Array) -> Bytes:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> SafetensorsEngine:
-    """Return the engine for a rank's files. It communicates with other ranks only for its facts."""
+    """Return the engine for a rank's files. Only `SafetensorsEngine.facts` communicates with other ranks."""
     del activity
     return SafetensorsEngine(shard, content, group, options)

@@ -1,11 +1,11 @@
-"""Pure functions for the header of a safetensors file, which precedes its tensors, and for the index of a checkpoint.
+"""Pure functions for the header of a safetensors file and for the index of a checkpoint.
 
-The header of a file is eight bytes with its length, then JSON, padded with spaces:
-https://huggingface.co/docs/safetensors/index#format. The library parses the header itself. The functions here compare a
-header with the written one, byte by byte, and take from it the offset of a reader's part of a tensor.
+A file begins with its header: eight bytes that contain the header's length, then JSON, padded with spaces. The tensors
+follow. Source: https://huggingface.co/docs/safetensors/index#format. The functions compare a header with the expected
+header, byte by byte, and return the offsets of tensors.
 
-The index maps each tensor name to one file, in the format of Hugging Face's writers. Several ranks have parts of the
-same tensor, so each rank's part has a separate name.
+The index maps each tensor name to one file, in the format of Hugging Face's writers. Several ranks may have parts of
+the same tensor, so each rank's part has a separate name.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ _METADATA_KEY = "__metadata__"
 
 
 def header_end(first: bytes) -> int | None:
-    """Return the offset at which the tensors begin in a file, from the file's ``first`` bytes; None if the header
-    length is invalid.
+    """Return the offset at which the tensors begin in a file; None if the header's length is invalid.
+
+    ``first`` contains at least the first eight bytes of the file.
     """
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     return LENGTH_BYTES + length if len(first) >= LENGTH_BYTES and length <= MAXIMUM_HEADER_BYTES else None
 
 
 def places_in(header: bytes, written: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return the offset of each tensor by its name in the file. Offsets are counted from the end of the header.
+    """Return the offset of each tensor, by its name in the file. Offsets are counted from the end of the header.
 
-    ``written`` are the tensors that were saved. Raises ValueError if ``header`` differs from their header.
+    ``written`` are the tensors that were saved. Raises ValueError if ``header`` is not the header of these tensors.
     """
     try:
         entries = json.loads(header)
@@ -77,18 +78,18 @@ def _begin(entry: Any) -> int:
 
 
 def stored_name(tensor: str, rank: int) -> str:
-    """Return the name under which files contain a rank's part of a tensor."""
+    """Return the name of a rank's part of a tensor in files."""
     return f"{tensor}/rank{rank}"
 
 
 def files_of_tensors(shard: RankLayout) -> dict[str, str]:
-    """Return the name of the file that contains each tensor of a rank, by the tensor's name in files."""
+    """Return which file contains each tensor of a rank. Keys are the tensors' names in files, values are file names."""
     files = shard_files(shard, SAFETENSORS_FILES)
     return {stored_name(tensor.name, shard.rank): file.name for file in files for tensor in file.tensors}
 
 
 def index_of(shard: RankLayout) -> bytes:
-    """Return the bytes of the index of the complete checkpoint to which this shard belongs."""
+    """Return the bytes of the index of the complete checkpoint that contains this shard."""
     shards = shard.whole.ranks() if shard.whole else (shard,)
     index = {
         "metadata": {"total_size": sum(each.bytes for each in shards)},
@@ -98,7 +99,7 @@ def index_of(shard: RankLayout) -> bytes:
 
 
 def weight_map(index: bytes) -> Mapping[str, Any]:
-    """Return the file name of each tensor, as an index lists it. Raises ValueError if the bytes are not an index."""
+    """Return the file name of each tensor, as an index lists it. Raises ValueError if ``index`` is not a valid index."""
     try:
         document = json.loads(index)
     except RecursionError:

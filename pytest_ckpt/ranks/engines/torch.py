@@ -1,6 +1,4 @@
-"""Engine ``torch``, the reference: the state is in memory; torch.save writes it, and torch.load reads it with
-weights_only.
-"""
+"""Engine ``torch``, the reference engine: torch.save writes the state, and torch.load reads it with weights_only."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Output:
-    """The file object for torch.save. It keeps the original OSError of a write, because torch may raise another error
+    """The file object for torch.save. It keeps the OSError of a failed write, because torch may raise another error
     instead.
     """
 
@@ -89,15 +87,16 @@ class TorchEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Load the files one after the other. Return the number of tensor bytes loaded. A file that torch cannot read
-        becomes a fault, not an error.
+        """Load the files one after the other. Return the number of tensor bytes loaded.
+
+        If torch cannot read a file, this is a fault, not an error.
         """
         self.release()
         self._loaded = load_files(self._files, committed, clock, self._tensors_of)
         return loaded_bytes(self._loaded)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every loaded tensor; each file is freed after its comparison."""
+        """Compare every byte of every loaded tensor. Free each file after its comparison."""
         return compare_loaded(self._loaded, self._files, self._rank, checkpoint, self._content, self._options)
 
     def release(self) -> None:
@@ -141,8 +140,9 @@ class TorchEngine:
         return loaded  # type: ignore[no-any-return]
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, torch.Tensor] | LocalFault:
-        """Read this reader's part of every tensor, at the offsets that torch's reader of containers finds. Return the
-        tensors by name, or a fault.
+        """Return this reader's part of every tensor, by tensor name; if the file is too short, return a fault.
+
+        torch's reader finds the offsets of the tensors in the file.
         """
         container = torch._C.PyTorchFileReader(cast("Any", source))
         # Records are numbered in the order in which the tensors were saved.

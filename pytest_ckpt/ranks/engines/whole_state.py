@@ -1,7 +1,6 @@
-"""A rank's state in memory, as in a training process: filled, copied for a save, compared after a load.
+"""A rank's state in memory, as in a training process: it is filled, copied for a save, and compared after a load.
 
-For a background save, several threads make the copy, as in a job's library. `WholeState` is for engines whose library
-accepts tensors; ``Array`` is the library's tensor type.
+`WholeState` is for engines whose library accepts tensors; ``Array`` is the library's tensor type.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ FACT = "copy of the state"
 
 
 def threads_of(group: Group) -> int:
-    """Return the number of threads that copy this rank's state; all ranks call this together."""
+    """Return the number of threads that copy this rank's state. All ranks call this together."""
     of_all: list[frozenset[int]] = group.share(group.gather(frozenset(cores_of_this_process())))
     return share_of_cores(len(cores_of_this_process()), [of_all[rank] for rank in group.ranks_of_host])
 
 
 def share_of_cores(own: int, of_ranks: Sequence[Collection[int]]) -> int:
-    """Return the number of cores that each rank of a host may use for its copy, at least 1 and at most ``own``.
+    """Return the number of cores that each rank of a host uses for its copy, at least 1 and at most ``own``.
 
-    ``own`` is the number of cores that this rank may use; ``of_ranks`` are the cores that each rank of the host may
+    ``own`` is the number of cores that this rank may use. ``of_ranks`` are the cores that each rank of the host may
     use. All these cores are divided equally among the ranks.
 
-    Reason: the stager of torch.distributed.checkpoint (DefaultStager) is one thread that calls ``Tensor.copy_``. On a
-    CPU this call splits a tensor over `torch.get_num_threads` threads, by default one per core. The processes of a job
-    share the cores. A job that torchrun starts without OMP_NUM_THREADS has one thread, and copies more slowly.
+    A job copies in the same way: the stager of torch.distributed.checkpoint (DefaultStager) calls ``Tensor.copy_`` in
+    one thread. On a CPU, this call divides a tensor among `torch.get_num_threads` threads, by default one per core. If
+    torchrun starts a job without OMP_NUM_THREADS, it has only one thread and copies more slowly.
     """
     return max(1, min(own, len(frozenset().union(*of_ranks)) // len(of_ranks)))
 
 
 def copy_facts(threads: int) -> dict[str, str]:
-    """Return a dictionary with one engine fact: how the state is copied."""
+    """Return a dictionary with one engine fact: how ``threads`` threads copy the state."""
     by = counted(threads, "thread")
     return {
         FACT: f"in main memory, by {by} a rank, its share of the host's cores, as Tensor.copy_ of torch.distributed."
@@ -59,8 +58,9 @@ def copy_facts(threads: int) -> dict[str, str]:
 
 
 def copy_state(copies: Sequence[Bytes], sources: Sequence[Bytes], threads: int) -> int:
-    """Copy each of ``sources`` to the memory at the same index in ``copies``, with ``threads`` threads. Return the
-    number of bytes copied.
+    """Copy ``sources`` to ``copies`` with ``threads`` threads. Return the number of bytes copied.
+
+    Each source is copied to the memory at the same index in ``copies``, which has the same size.
     """
     ends = np.cumsum([len(source) for source in sources], dtype=np.int64)
     whole = int(ends[-1]) if len(ends) else 0
@@ -80,9 +80,10 @@ def copy_state(copies: Sequence[Bytes], sources: Sequence[Bytes], threads: int) 
 
 
 def _pieces(span: tuple[int, int], ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Divide a byte range among memories that are placed end to end; ``ends`` are the offsets of their ends.
+    """Yield (index, start, stop) for each memory that contains a part of the byte range ``span``.
 
-    Yield (index, start, stop) for each memory that contains a part of ``span``, with offsets within this memory.
+    ``ends`` are the end offsets of the memories, which are placed end to end. ``start`` and ``stop`` are offsets in a
+    memory.
     """
     begin = 0
     for number, end in enumerate(ends):
@@ -96,10 +97,9 @@ Array = TypeVar("Array")
 
 
 class WholeState(Generic[Array]):
-    """The tensors of ``files``, by file name and tensor name, and a copy of them if the options require one
-    (``stages``).
+    """The tensors of ``files``, by file name and tensor name. If the options have ``stages``, there is also a copy.
 
-    ``empty`` creates a tensor, ``bytes_of`` returns its memory. The first `fill` creates the tensors.
+    ``empty`` creates a tensor, ``bytes_of`` returns its memory. The first call of `fill` creates the tensors.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class WholeState(Generic[Array]):
             self._content.fill(data, TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number))
 
     def memory(self) -> list[Bytes]:
-        """Return the memory of the tensors; never the memory of the copy."""
+        """Return the memory of the tensors, without the copy."""
         return self._memory(self.state)
 
     def stage(self) -> int:
@@ -140,11 +140,11 @@ class WholeState(Generic[Array]):
         return copy_state(self._memory(self.copy), self._memory(self.state), self._options.copy_threads)
 
     def to_save(self) -> Mapping[str, Mapping[str, Array]]:
-        """Return the tensors that the current save writes: the copy if `stage` was called, otherwise the state."""
+        """Return the tensors that the current save writes. If `stage` was called, this is the copy; if not, the state."""
         return self.copy if self.is_staged else self.state
 
     def saved(self) -> None:
-        """Record that a save has ended: until the next `stage`, a save writes the state itself."""
+        """Record that a save has ended. Until `stage` is called again, saves write the state itself."""
         self.is_staged = False
 
     def clear(self) -> None:
@@ -155,7 +155,7 @@ class WholeState(Generic[Array]):
         return {file.name: {tensor.name: self._empty(tensor) for tensor in file.tensors} for file in self._files}
 
     def _memory(self, of: Mapping[str, Mapping[str, Array]]) -> list[Bytes]:
-        """Return the memory of the tensors in the order of the tensors' numbers, which determine their content."""
+        """Return the memory of the tensors, ordered by tensor number. The number determines the content of a tensor."""
         return [self._bytes_of(tensor) for tensors in of.values() for tensor in tensors.values()]
 
 
@@ -169,8 +169,9 @@ def load_files(
     clock: Clock,
     read: Callable[[ShardFile, ReadableFile], Mapping[str, Bytes] | LocalFault],
 ) -> Loaded:
-    """Load files one after the other. ``read`` loads one file; it returns the bytes of the file's tensors by name, or a
-    fault.
+    """Load files one after the other. Return the result of ``read`` for each file, by file name.
+
+    ``read`` loads one file. It returns the bytes of the file's tensors by tensor name, or a fault.
     """
     loaded: Loaded = {}
     for file in files:
@@ -193,7 +194,7 @@ def loaded_bytes(loaded: Loaded) -> int:
 def compare_loaded(
     loaded: Loaded, files: Sequence[ShardFile], rank: int, checkpoint: int, content: Content, options: EngineOptions
 ) -> Comparison:
-    """Compare every byte that was loaded from a rank's files. Each file is freed once it has been compared."""
+    """Compare every byte that was loaded from a rank's files. Free each file after its comparison."""
     checked, count, numbered = 0, 0, 0
     faults: list[LocalFault] = []
     for file in files:

@@ -1,1 +1,1 @@
-"""The process on each rank: start, group, activity, host probe, job."""
+"""The process of each rank: its start, its group of ranks, its activity reports, the probe of its host, its job."""

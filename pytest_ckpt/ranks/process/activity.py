@@ -1,7 +1,7 @@
-"""The current activity of a rank, reported to the controller.
+"""The current activity of a rank, which the rank reports to the controller.
 
-Every rank sends reports on its own connection, also from a separate thread. So the controller receives reports of a
-rank that is blocked in a system call, and knows the rank's phase and file.
+Every rank sends reports on its own connection, at intervals from a separate thread. So the controller still receives
+reports if a rank is blocked in a system call, and knows the blocked phase and file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAXIMUM_SECONDS = 30.0
 def beat_seconds(deadline_seconds: float) -> float:
     """Return the seconds between a rank's reports: a sixth of ``deadline_seconds``, but at least 0.1 and at most 30.
 
-    So several reports fit in the deadline, and the controller can distinguish a missing report from a late one.
+    Several reports are due within the deadline, so one late report is not taken for a blocked rank.
     """
     return max(0.1, min(_MAXIMUM_SECONDS, deadline_seconds / 6))
 
@@ -37,8 +37,8 @@ def beat_seconds(deadline_seconds: float) -> float:
 class Activity:
     """The activity of one lane of a rank: the current operation, phase and file, and the number of bytes transferred.
 
-    Every rank has a main lane. Concurrent work, such as a background save, is reported in a separate lane, so that
-    neither hides the other.
+    A lane is a sequence of work. Every rank has a main lane. Concurrent work, such as a background save, has a separate
+    lane, so both activities are reported.
     """
 
     def __init__(self, name: str = "", rank: _Rank | None = None) -> None:
@@ -52,9 +52,7 @@ class Activity:
         self._rank.lanes.append(self)
 
     def report_through(self, tell: Callable[[Event], None]) -> None:
-        """Report events through ``tell`` from now on. Before this call they are written to standard error, and may be
-        lost.
-        """
+        """Report events through ``tell`` from now on. Before this call, events are written to standard error."""
         self._rank.tell = tell
 
     def tell(self, event: Event) -> None:
@@ -77,13 +75,13 @@ class Activity:
         self._rank.stop.set()
 
     def lane(self, name: str) -> Activity:
-        """Return a new lane for concurrent work. It is idle until this work calls `begin`."""
+        """Return a new lane for concurrent work. The lane is idle until the work calls `begin`."""
         lane = Activity(name, self._rank)
         lane.waiting = True
         return lane
 
     def begin(self, operation: OperationRef | None, phase: Phase = "") -> None:
-        """Enter an operation and report it immediately, because a killed rank could not report it later.
+        """Enter an operation, and report it immediately: a rank that is killed later cannot report it.
 
         ``operation`` is None if the rank is between operations. ``phase`` is the first phase.
         """
@@ -97,8 +95,9 @@ class Activity:
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
-        """Enter a phase of the operation for the ``with`` block. If an error passes through nested phases, the failure
-        reports the innermost one.
+        """Enter a phase of the operation during the ``with`` block.
+
+        If an error ends nested phases, the report of the failure names the innermost phase.
         """
         self.phase, self.file = phase, file
         try:
@@ -109,8 +108,8 @@ class Activity:
         self.phase, self.file = "", ""
 
     def fails_at(self, file: str, phase: Phase | None = None) -> None:
-        """Record the file of a failed call. This is necessary if the current phase covers several files. Only the first
-        error counts.
+        """Record the file of a failed call, if the current phase covers several files. Only the first failed call is
+        recorded.
 
         ``phase`` is the phase of the call, if the current phase covers several phases.
         """
@@ -118,17 +117,18 @@ class Activity:
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        """Mark in the ``with`` block that this rank waits for other ranks, so that the delay is not
-        attributed to it.
+        """Mark during the ``with`` block that this rank waits for other ranks. A delay is then not attributed to this
+        rank.
         """
         with self._marked(waiting=True):
             yield
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Mark in the ``with`` block that this rank works, although it is inside `wait`.
+        """Mark during the ``with`` block that this rank works, although it is inside `wait`.
 
-        This is necessary because a library waits for other ranks between its own calls.
+        An engine's library may wait for other ranks between its own calls. So the library's complete call is inside
+        `wait`.
         """
         with self._marked(waiting=False):
             yield
@@ -142,8 +142,8 @@ class Activity:
             self.waiting = before
 
     def forgive(self) -> tuple[Phase, str]:
-        """Forget an expected error, so that the rank can continue. Return the phase and file in which the error
-        occurred.
+        """Discard the record of an expected error, so that the rank can continue. Return the phase and file of the
+        error.
         """
         _, _, phase, file = self._rank.failed_in or ("", None, self.phase, self.file)
         self._rank.failed_in = None
@@ -151,7 +151,7 @@ class Activity:
         return phase, file
 
     def failed(self, error: BaseException) -> None:
-        """Report to the controller why this rank cannot continue."""
+        """Report to the controller the error that ends this rank."""
         number = getattr(error, "errno", None)
         lane, operation, phase, file = self._rank.failed_in or (self.name, self.operation, self.phase, self.file)
         self.tell(
@@ -189,7 +189,7 @@ class Activity:
 
 
 def print_event(event: Event) -> None:
-    """Write one event as one line to standard error, in one system call if the pipe accepts it."""
+    """Write an event as one line to standard error, in one system call if the pipe accepts the complete line."""
     line = memoryview(to_line(event).encode())
     while line:
         line = line[os.write(2, line) :]
@@ -197,7 +197,7 @@ def print_event(event: Event) -> None:
 
 @dataclass(slots=True)
 class _Rank:
-    """The state that the lanes of a rank share."""
+    """The data that all lanes of a rank share."""
 
     number: int | None = None
     lanes: list[Activity] = field(default_factory=list)

@@ -1,5 +1,4 @@
-"""The connection of a rank to the controller: it sends events and requests for commands, and receives jobs and
-results."""
+"""The connection of a rank to the controller. The rank sends events and requests; it receives jobs and results."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ _END_SECONDS = 60.0
 class Controller:
     """A rank's connection to the controller. Raises NoConnection if the rank cannot connect.
 
-    ``lost`` is called in a separate thread if the connection ends too early.
+    If the connection ends too early, a separate thread calls ``lost``.
     """
 
     def __init__(self, lost: Callable[[], None]) -> None:
@@ -47,7 +46,7 @@ class Controller:
         threading.Thread(target=self._listen, name="controller", daemon=True).start()
 
     def tell(self, event: Event) -> None:
-        """Send an event. A process forked by this rank has no connection, so it writes to standard error."""
+        """Send an event. If a process that this rank forked calls this, write the event to standard error."""
         if os.getpid() == self._process:
             self._caller.send(event_to_plain(event))
         else:
@@ -61,20 +60,19 @@ class Controller:
         return word
 
     def is_followed(self) -> bool:
-        """Report that the job is done, and wait for the answer without using a CPU. Return whether
-        another job follows.
-        """
+        """Report that the job is done, and wait for the controller's answer. Return whether another job follows."""
         self._caller.send(WAITING)
         return bool(self.hear() == NEXT)
 
     def lose_after(self, seconds: float) -> None:
-        """Treat the connection as lost if sent data are not acknowledged for this number of seconds."""
+        """Treat the connection as lost if sent data are not acknowledged within this number of seconds."""
         self._caller.give_up_after(seconds)
 
     def finish(self) -> None:
-        """Wait until the controller has received all messages, because messages pending at a process's end may be lost.
+        """Wait until the controller has received all messages. Messages that are pending when a process ends may be
+        lost.
 
-        Raises RuntimeError if the controller does not confirm this within 60 s.
+        Raises RuntimeError if the controller does not confirm the messages within 60 s.
         """
         self._caller.send(END)
         if not self._is_over.wait(_END_SECONDS):
@@ -91,10 +89,10 @@ class Controller:
 
 
 class RequestedCommand:
-    """A command that is requested from the controller when this object is created.
+    """A command that the controller runs. It is requested when this object is created.
 
-    ``at`` is the time of the request. ``heard_at`` is the time when the result arrived, None before. Both are on the
-    clock of `time.perf_counter`.
+    ``at`` is the time of the request. ``heard_at`` is the time when the result arrived, None before. Both times are on
+    the clock of `time.perf_counter`.
     """
 
     def __init__(self, controller: Controller, subject: Subject, command: Command) -> None:
@@ -107,7 +105,7 @@ class RequestedCommand:
         self._thread.start()
 
     def wait(self) -> CommandRun:
-        """Wait until the command has ended. Return its result. Raises RuntimeError if no result arrives."""
+        """Wait until the command has ended, and return its result. Raises RuntimeError if no result arrives."""
         self._thread.join()
         if self._run is None:
             raise RuntimeError("the controller did not report the result of the requested command")
@@ -120,11 +118,10 @@ class RequestedCommand:
 
 
 class DelayedRequest(threading.Thread):
-    """A thread that requests a command ``seconds`` after its start. If `finish` is called earlier, no command is
-    requested.
+    """A thread that requests a command ``seconds`` after its start, unless `finish` is called earlier.
 
-    ``asked`` is the requested command, None if no command was requested. ``seconds_into`` is the time of the request,
-    in seconds from the start.
+    ``asked`` is the requested command; None if there was no request. ``seconds_into`` is the time from the start to the
+    request.
     """
 
     def __init__(self, controller: Controller, subject: Subject, command: Command, seconds: float) -> None:
@@ -144,9 +141,7 @@ class DelayedRequest(threading.Thread):
             self.seconds_into = self.asked.at - began
 
     def finish(self) -> RequestedCommand | None:
-        """Signal that the operation has ended. Return the command that was requested during the operation; None if
-        there is none.
-        """
+        """Signal that the operation has ended. Return the command that was requested during the operation, or None."""
         self._over.set()
         if self.ident is not None:
             self.join()

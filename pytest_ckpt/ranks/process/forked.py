@@ -1,9 +1,9 @@
-"""A process that a rank forks in order to kill it. It has no MPI, and reports its progress by single letters.
+"""A process that a rank forks in order to kill it. The process has no MPI, and reports its progress by single letters.
 
 The forked processes of all ranks form a separate group, for engines whose ranks save collectively. The ranks relay the
-messages of this group. In each collective call, a forked process passes one value to its rank. When all forked
-processes have passed their values, the ranks exchange the values and answer each process with all of them. A killed
-process receives no further answers, and the processes that wait for it are killed too.
+messages of this group: in each collective call, every forked process passes a value to its rank. When all values are
+there, the ranks exchange them, and each rank sends all values to its process. A process that waits for a killed process
+is killed too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class ForkedProcess:
-    """Runs ``work(tell, hear, group)`` in a forked child process.
+    """A forked child process that runs ``work(tell, hear, group)``.
 
-    ``tell(letter)`` sends a letter to the parent, ``hear()`` waits for a letter from the parent and returns it.
-    ``group`` is the group of the children of all ``ranks``. The child ends with its parent, and never returns into the
-    calling code.
+    ``tell(letter)`` sends a letter to the parent. ``hear()`` waits for a letter from the parent and returns it.
+    ``group`` is the group of the children of all ``ranks``. The child is killed if its parent ends. It never returns
+    into the calling code.
     """
 
     def __init__(self, ranks: Group, work: Callable[[Callable[[str], None], Callable[[], str], Group], None]) -> None:
@@ -61,14 +61,14 @@ class ForkedProcess:
         os.set_blocking(self._from_child, False)
 
     def poll(self) -> str:
-        """Receive letters from the child without waiting. Return all letters that the child has sent so far."""
+        """Receive letters from the child, without waiting. Return all letters that the child has sent so far."""
         with contextlib.suppress(BlockingIOError):
             self._heard += os.read(self._from_child, 1 << 12).decode(errors="replace")
         return self.sent
 
     @property
     def sent(self) -> str:
-        """The letters that have been received from the child so far, without its error message."""
+        """All letters that were received from the child so far, without its error message."""
         return self._heard.partition("!")[0]
 
     @property
@@ -82,7 +82,7 @@ class ForkedProcess:
             _write(self._to_child, letter)
 
     def asks(self) -> bool:
-        """Return whether the child waits in a collective call of its group; False after the child has ended."""
+        """Return whether the child waits in a collective call of its group. Return False if the child has ended."""
         if not self._messages and not self._has_ended and self._connection.poll():
             try:
                 self._messages.append(self._connection.recv())
@@ -95,7 +95,7 @@ class ForkedProcess:
         return self._messages.pop()
 
     def answer(self, found: list[Any]) -> None:
-        """Send the child the values of all children, which end its collective call."""
+        """Send the child the values of all children, so that its collective call returns."""
         with contextlib.suppress(OSError):
             self._connection.send(found)
 
@@ -115,16 +115,16 @@ def _write(descriptor: int, text: str) -> None:
 
 
 def hand_on(group: Group, child: ForkedProcess) -> None:
-    """If the children of all ranks wait in a collective call, answer each child with the values of all children.
+    """Complete a collective call of the children if the children of all ranks wait in it.
 
-    All ranks call this together. ``child`` is this rank's child.
+    All ranks call this together. Each child receives the values of all children. ``child`` is this rank's child.
     """
     if not group.any_of(not child.asks()):
         child.answer(group.share(group.gather(child.take())))
 
 
 class ForkedGroup:
-    """The group of the forked processes, one per rank. Only one thread of each process may call it."""
+    """The group of the forked processes, one per rank. Only one thread of a process may call the methods."""
 
     def __init__(self, ranks: Group, connection: Connection) -> None:
         self._connection = connection
@@ -133,16 +133,16 @@ class ForkedGroup:
         self.ranks_of_host = ranks.ranks_of_host
 
     def duplicate(self, activity: Activity) -> ForkedGroup:
-        """Return this group, because the process does no concurrent work during a save."""
+        """Return this group itself, because a forked process does no concurrent work during a save."""
         del activity
         return self
 
     def wait(self) -> None:
-        """Return when all processes have called this."""
+        """Wait until all processes have called this."""
         self._all(None)
 
     def start_together(self) -> None:
-        """Return when all processes have called this."""
+        """Wait until all processes have called this."""
         self.wait()
 
     def gather(self, value: Any) -> list[Any]:
@@ -173,7 +173,7 @@ class ForkedGroup:
         return int(max(self._all(value)))
 
     def from_host_leader(self, value: Any) -> Any:
-        """Return the value of the host leader's process on every process of its host."""
+        """Return the value of the host leader's process, on every process of its host."""
         values = self._all((self.host, self.leads_host, value))
         return next(other for host, leads, other in values if leads and host == self.host)
 
@@ -187,7 +187,7 @@ class ForkedGroup:
         os._exit(0)
 
     def abort(self) -> None:
-        """End this process immediately. Its rank notices the end."""
+        """End this process immediately. The rank of this process notices the end."""
         os._exit(1)
 
     def _all(self, value: Any) -> list[Any]:

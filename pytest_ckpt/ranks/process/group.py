@@ -1,4 +1,4 @@
-"""The protocol of a group of ranks: barrier, gather, broadcast and similar calls."""
+"""The protocol of a group of ranks, with collective calls such as barrier, gather and broadcast."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _MICROSECONDS = 1_000_000
 
 
 class Group(Protocol):
-    """All ranks of a launch. All ranks call each method together, except `abort`. Concurrent threads use separate
-    groups.
+    """The protocol of a group: all ranks of a launch.
+
+    All ranks call each method together, except `abort`. If several threads of a rank call methods concurrently, each
+    thread needs its own group.
     """
 
     rank: int
@@ -26,7 +28,7 @@ class Group(Protocol):
 
     @property
     def leads_host(self) -> bool:
-        """Whether this rank is the leader of its host, which acts for all ranks of the host."""
+        """Whether this rank is the leader of its host. The leader acts for all ranks of the host."""
 
     @property
     def ranks_of_host(self) -> Sequence[int]:
@@ -34,18 +36,16 @@ class Group(Protocol):
 
     @property
     def spans_hosts(self) -> bool:
-        """Whether there are ranks on other hosts."""
+        """Whether there are ranks on more than one host."""
 
     def duplicate(self, activity: Activity) -> Group:
-        """Return a second group of the same ranks for concurrent work. Its waits are reported to ``activity``.
+        """Return a second group of the same ranks, for concurrent work. Its waits are reported to ``activity``.
 
         Call this before the first save.
         """
 
     def wait(self) -> None:
-        """Wait until all ranks have called this. The ranks return within one or two of their poll intervals of each
-        other.
-        """
+        """Wait until all ranks have called this. The ranks may return at slightly different times."""
 
     def start_together(self) -> None:
         """Wait until all ranks have called this. The ranks of one host return at the same time."""

@@ -1,4 +1,4 @@
-"""Drops the page cache of a host between saves and loads, and counts the pages that remain in the cache."""
+"""Drops the page cache of a host before loads, and counts the pages that remain in the cache."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _COMMAND_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Files:
-    """Files of one checkpoint, whose cached pages are counted and dropped."""
+    """Names of files of one checkpoint."""
 
     ref: CheckpointRef
     names: tuple[str, ...]
 
 
 class HostCache:
-    """Counts and drops the cached pages of this rank's files on this rank's host. All ranks create it together.
+    """Counts and drops the cached pages of this rank's files on its host. All ranks create the object together.
 
-    ``probe`` is the method that counts cached pages on this host, None if no method works.
+    ``probe`` is the name of the method that counts cached pages on this host; None if no method works.
     """
 
     def __init__(self, group: Group, activity: Activity, store: Store, subject: str, policy: str = "auto") -> None:
@@ -66,25 +66,22 @@ class HostCache:
         self.wants_proof = self.is_blind or self.is_declared_cold
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
-        """Return the number of cached bytes and the number of all bytes of ``files``; None if this
-        host has no probe.
-        """
+        """Return (cached bytes, all bytes) of ``files``; None if this host has no probe."""
         if self.probe is None:
             return None
         counts = [self._store.cached(of.ref, of.names, self.probe) for of in files]
         return sum(c.resident_bytes for c in counts), sum(c.bytes for c in counts)
 
     def holds_more_than(self, share: float, files: Iterable[Files]) -> bool:
-        """Return whether more than this share of the files of any one checkpoint is cached; False if this host has no
-        probe.
+        """Return whether more than this share of the bytes of any one checkpoint is cached; False without a probe.
 
-        Checkpoints are not averaged, because each is a separate load.
+        Checkpoints are not averaged, because each checkpoint is loaded separately.
         """
         counts = [self.resident([of]) for of in files]
         return any(count is not None and count[0] > share * count[1] for count in counts)
 
     def forget_names(self) -> None:
-        """Drop file names and attributes from the kernel's caches. Counting cached pages has filled these caches.
+        """Drop file names and attributes from the kernel's caches, because counting cached pages has added them.
 
         All ranks call this together, immediately before a clock starts.
         """
@@ -95,16 +92,18 @@ class HostCache:
         self.names_dropped = bool(dropped) and self.names_dropped is not False
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
-        """Return, for both interpretations of the cache rule, whether this host must drop its caches before loads.
+        """Return two results of the cache rule, one for each interpretation: whether this host must drop its caches
+        before loads.
 
-        ``rank_bytes`` is this rank's part of a checkpoint, ``operations`` the number of saved checkpoints.
+        ``rank_bytes`` is this rank's part of a checkpoint. ``operations`` is the number of saved checkpoints.
         """
         return cache_readings(
             self._group.host, memory_of_host()["MemTotal"], self._group.sum_of_host(rank_bytes), operations
         )
 
     def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
-        """Return the minimum number of bytes that this host moved in saves or loads of ``checkpoints`` checkpoints.
+        """Return the minimum number of bytes that this host moves while ``checkpoints`` checkpoints are saved or
+        loaded.
 
         ``rank_bytes`` is this rank's part of one checkpoint.
         """
@@ -115,8 +114,8 @@ class HostCache:
     def drop(self, policy: str, files: Iterable[Files]) -> str:
         """Drop this rank's files from the cache. Return the methods that were used, as text.
 
-        ``policy`` is ``auto`` or a command, which the leader of every host runs without a shell. Raises RuntimeError if
-        the command fails.
+        ``policy`` is ``auto`` or a command. The leader of every host runs the command without a shell. Raises
+        RuntimeError if the command fails.
         """
         if policy == "auto":
             way = self._group.from_host_leader(self._drop_all() if self._group.leads_host else None)
@@ -168,9 +167,9 @@ def cache_facts(
 ) -> CacheFacts:
     """Return the cache facts of all hosts, combined from the results of their ranks.
 
-    ``ways`` are the methods that dropped caches, ``probes`` the methods that counted cached pages (None: a host without
-    a probe). ``worst`` is the largest fraction of a load that was cached. ``proofs`` are the facts that replace a
-    probe.
+    ``ways`` are the methods that dropped caches. ``probes`` are the methods that counted cached pages, None for a host
+    without a probe. ``worst`` is the largest fraction of a load that was cached. ``proofs`` contains other evidence
+    that loads were not cached.
     """
     required = any(r.requires_drop for r in readings)
     blind = None in probes

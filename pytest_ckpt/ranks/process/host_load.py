@@ -1,5 +1,6 @@
-"""Records the load of the ranks' hosts during each operation and during complete spans. A span is a group of
-operations, such as all operations of a pattern.
+"""Records how busy the ranks' hosts are during operations and during complete spans.
+
+A span is a group of operations, such as all operations of a pattern.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _WHOLE = "all operations"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadReading:
-    """The time and the processor times at one moment: ``own`` of this process, in seconds, and ``host`` of the host.
+    """The time, and the processor times until then: ``own`` of this process in seconds, ``host`` of the complete host.
 
-    ``host`` is None on ranks that are not the leader of their host.
+    ``host`` is None on ranks that do not lead their host.
     """
 
     at: float
@@ -37,10 +38,9 @@ class LoadReading:
 
 
 class HostLoadWatch:
-    """Keeps, for each span, the operation during which this host had the highest load. All ranks call its methods
-    together.
+    """Keeps, for each span, the operation during which this host was busiest. All ranks call its methods together.
 
-    The complete span counts as an operation too.
+    The complete span counts as one more operation.
     """
 
     def __init__(self, group: Group) -> None:
@@ -50,7 +50,7 @@ class HostLoadWatch:
 
     @contextmanager
     def spanning(self, *names: str) -> Iterator[None]:
-        """Attribute the load within the ``with`` block to each of the spans ``names``."""
+        """Attribute the load during the ``with`` block to each of the spans ``names``."""
         self._spans = names
         began = self.begin()
         yield
@@ -58,16 +58,16 @@ class HostLoadWatch:
         self._spans = ()
 
     def begin(self) -> LoadReading | None:
-        """Return the processor times until now; None outside of `spanning`. Call this outside the timed part."""
+        """Return the current processor times. Outside of `spanning`, return None. Call this outside the timed part."""
         if not self._spans:
             return None
         host = host_times() if self._group.leads_host else None
         return LoadReading(at=time.monotonic(), own=seconds_of_this_process(), host=host)
 
     def end(self, began: LoadReading | None, of: str) -> None:
-        """Record the load since ``began``, for the operation ``of``. Call this outside the timed part.
+        """Record the load since ``began`` for the operation ``of``. Call this outside the timed part.
 
-        Nothing is recorded outside of `spanning`, or if the time since ``began`` is too short.
+        If the call is outside of `spanning`, or the time since ``began`` is too short, nothing is recorded.
         """
         ended = self.begin()
         if began is None or ended is None:

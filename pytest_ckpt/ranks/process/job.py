@@ -1,4 +1,4 @@
-"""The job that the controller sends to the ranks, as plain records in one line of JSON."""
+"""The job that the controller sends to the ranks in one line of JSON."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 class EngineOptions:
     """The user's settings for an engine. Sizes are in bytes.
 
-    ``request_bytes`` is the size of a request, ``depth`` the number of requests in flight of a rank. If several readers
-    share each file, this reader reads part number ``part`` (from 0) of ``parts``. ``stages``: the engine saves a copy
-    of the state, made by ``copy_threads`` threads; ``by_process``: a process of its library writes the copy.
-    ``pattern`` is the text of the replayed pattern; ``pauses``: the pattern's pauses are replayed too.
+    ``request_bytes`` is the size of a request. ``depth`` is the number of requests that a rank keeps in flight. If
+    several readers share each file, this reader reads part number ``part`` (from 0) of ``parts``.
+
+    If ``stages``, the engine saves a copy of the state, made by ``copy_threads`` threads. If ``by_process``, a process
+    of the engine's library writes the copy. ``pattern`` is the text of the replayed pattern. If ``pauses``, the pauses
+    of the pattern are replayed.
     """
 
     request_bytes: int = 4 << 20
@@ -51,14 +53,14 @@ class EngineOptions:
     pauses: bool = False
 
     def span(self, count: int) -> tuple[int, int]:
-        """Return the start and end of this reader's part of ``count`` items; the end is not part of it."""
+        """Return the first index of this reader's part of ``count`` items, and the index after the part."""
         return count * self.part // self.parts, count * (self.part + 1) // self.parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingTask:
-    """Simulated training steps during background saves. Each step takes ``step_seconds`` and uses a CPU for
-    ``cpu_share`` of this time.
+    """Simulated training steps during background saves. A step takes ``step_seconds``, and uses a CPU for ``cpu_share``
+    of it.
     """
 
     step_seconds: float
@@ -84,20 +86,18 @@ class CrashesTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingTask:
-    """The pattern ``serving``: ``readers`` ranks load one replica of the weights while one rank
-    rewrites the weights.
-    """
+    """The pattern ``serving``: ranks load the weights of a model for inference, ``readers`` ranks for each replica."""
 
     readers: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResizedTask:
-    """The work of one launch of the pattern ``resized``. If ``size`` is empty, the ranks save a checkpoint; otherwise
-    they load it.
+    """The work of one launch of the pattern ``resized``. With an empty ``size``, ranks save a checkpoint; if not, they
+    load it.
 
-    The sizes are defined in `pytest_ckpt.sizing.resharding`. ``make`` is the ``module:name`` of the function that
-    creates the loader.
+    `pytest_ckpt.sizing.resharding` defines the sizes. ``make`` is the ``module:name`` of the function that creates the
+    loader.
     """
 
     make: str
@@ -106,18 +106,14 @@ class ResizedTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnduranceTask:
-    """The pattern ``endurance``: saves continue for ``duration_seconds``. If it is 0, they continue until their times
-    are steady.
-    """
+    """The pattern ``endurance``: saves run for ``duration_seconds``; if it is 0, until their times are steady."""
 
     duration_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearFullTask:
-    """The pattern ``near_full``: saves on a filled volume. ``checkpoint_bytes`` is the space that a checkpoint needs on
-    it.
-    """
+    """The pattern ``near_full``: saves on an almost full volume. A checkpoint needs ``checkpoint_bytes`` of its space."""
 
     checkpoint_bytes: int
 
@@ -126,18 +122,21 @@ class NearFullTask:
 class Task:
     """The measurement of one subject: ``operations`` saves, then as many loads. ``seed`` is the seed of the run.
 
-    ``make`` and ``strategy`` are the ``module:name`` of the functions that create the engine and the strategy.
-    ``is_collective``: the engine's ranks save and load only together. ``files`` defines the files of a checkpoint.
-    ``client_cache_bytes`` is the declared size of the caches that a client has on its disks. ``deltas`` defines which
-    saves contain only changed pages. ``tiers``: there is a local tier. ``codec``, such as ``zstd:1``, compresses the
-    files; empty if there is none. ``training`` defines simulated training steps during each save; None if the strategy
-    blocks training. ``definition`` is a model that the user defined. ``ramp`` finds the number of requests in flight if
-    the job does not state it.
+    ``make`` and ``strategy`` are the ``module:name`` of the functions that create the engine and the strategy. If
+    ``is_collective``, the engine's ranks save and load only together. ``files`` defines the files of a checkpoint.
+    ``deltas`` defines which saves contain only changed pages. If ``tiers``, there is a local tier. ``codec`` is the
+    codec and level that compress the files, such as ``zstd:1``; empty without compression. ``client_cache_bytes`` is
+    the declared size of a client's caches on its disks.
+
+    ``training`` are the simulated training steps during saves; None if saves block training. ``definition`` is the
+    model if the user defined it. ``ramp`` finds the number of requests in flight if the job does not contain it.
 
     ``patterns`` are measured in addition; `sizing.patterns` defines them. ``crashes``, ``serving``, ``endurance``,
-    ``near_full`` and ``metadata`` are the parameters of the pattern with this name; ``paced`` are the parameters of
-    neighbour and mixed. They are None if the pattern is not measured. If ``own_launch`` is given, the launch measures
-    only this pattern. ``resized`` are its parameters if another number of ranks loads the checkpoint.
+    ``near_full`` and ``metadata`` are the parameters of the pattern with this name. ``paced`` are the parameters of
+    patterns neighbour and mixed. Each is None if its pattern is not measured.
+
+    If ``own_launch`` is given, the launch measures only this pattern. ``resized`` are the parameters of a launch of
+    pattern ``resized``.
     """
 
     subject: Subject
@@ -177,7 +176,7 @@ class Task:
     resized: ResizedTask | None = None
 
     def layout(self, scale: float | None = None) -> Layout:
-        """Return the layout that is saved and loaded, or the same layout at another scale."""
+        """Return the layout of the checkpoint at the task's scale, or at another ``scale``."""
         processes = self.processes if self.mode == "open" else None
         of = self.definition or self.model
         return layout(of, mode=self.mode, processes=processes, scale=self.scale if scale is None else scale)
@@ -188,14 +187,12 @@ class Task:
         return sum(not (self.deltas and self.deltas.is_delta(n)) for n in range(1, self.operations + 1))
 
     def loaded_bytes(self, whole: Layout) -> int:
-        """Return the number of tensor bytes that all loads of this task read together. Loads of patterns are not
-        counted.
-        """
+        """Return the number of tensor bytes that all loads of the subject read together, without loads of patterns."""
         return sum(self.deltas.loads_bytes(whole)) if self.deltas else whole.bytes * self.operations
 
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
-        """Return the task for a measurement of a plan, with the settings of the plan's run."""
+        """Return the task for one subject of a plan, with the settings of the run."""
         whole, strategy = planned.layout, planned.strategy
         rows = [row for row in PATTERNS.values() if not row.has_own_launch and row.is_asked(planned, settings)]
         asked = {row.name for row in rows}
@@ -242,15 +239,17 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """The work of one launch: its tasks in order, in ``area``. A job without tasks only inspects the hosts of the
-    ranks.
+    """The work of one launch: tasks in order, in ``area``. If a job has no tasks, the ranks only inspect their hosts.
 
-    ``second`` is the same area through another mount of the ranks' one host, if there is one. ``local`` is the run's
+    ``second`` is the same area through another mount of the ranks' only host, if there is one. ``local`` is the run's
     area in the local tier or, before that area exists, the directory of the local tier. ``sign`` is a file on the
-    target that each host must find before the measurements. ``tier_sign`` is a file that a host must not find in its
-    own tier if another host created it. ``libraries`` are Python modules; each host reports which of them are missing.
-    ``depth`` is the number of requests in flight of engine ``stream``; None: the first ramp finds it. If ``streams`` is
-    given, hosts measure their network. If ``is_followed`` is true, the ranks wait for another job after this one.
+    target that each host must find before the measurements. ``tier_sign`` is a file that each host creates in its local
+    tier; if a host finds another host's file there, the hosts share the tier. ``libraries`` are Python modules; each
+    host reports which of them are missing.
+
+    ``depth`` is the number of requests in flight of engine ``stream``; if it is None, the first ramp finds it. If
+    ``streams`` is given, hosts measure their network. If ``is_followed``, the ranks wait for another job after this
+    job.
     """
 
     processes: int

@@ -1,8 +1,7 @@
 """The group of all ranks of a launch, over MPI.
 
-Non-blocking MPI calls are used, because a blocking call would spin and use a core that working ranks need. Each call is
-started, and then polled between short sleeps. With more ranks than cores the sleeps are longer, because otherwise the
-polling could use all cores.
+A blocking MPI call would use a core that working ranks need. So each call is non-blocking: it is started, then polled
+between short sleeps. If a host has more ranks than cores, the sleeps are longer, so polling does not use all cores.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG, _SIZE_TAG = 1, 2, 3, 4, 5
 
 
 class MpiGroup:
-    """All ranks of a launch, in an MPI communicator; ``activity`` records when this rank waits for others."""
+    """All ranks of a launch, in an MPI communicator. ``activity`` records when this rank waits for other ranks."""
 
     def __init__(self, activity: Activity, world: MPI.Intracomm = MPI.COMM_WORLD) -> None:
         self._world = world
@@ -61,7 +60,7 @@ class MpiGroup:
 
     @property
     def leads_host(self) -> bool:
-        """Whether this rank is the leader of its host, which acts for all ranks of the host."""
+        """Whether this rank is the leader of its host. The leader acts for all ranks of the host."""
         return self._of_host[0] == self.rank
 
     @property
@@ -71,11 +70,11 @@ class MpiGroup:
 
     @property
     def spans_hosts(self) -> bool:
-        """Whether there are ranks on other hosts."""
+        """Whether there are ranks on more than one host."""
         return len(self._of_host) < self.size
 
     def duplicate(self, activity: Activity) -> MpiGroup:
-        """Return a second group of the same ranks with a separate communicator, for work in another thread.
+        """Return a second group of the same ranks, with a separate communicator, for work in another thread.
 
         Raises RuntimeError if MPI does not support calls from several threads.
         """
@@ -89,16 +88,14 @@ class MpiGroup:
         return twin
 
     def wait(self) -> None:
-        """Wait until all ranks have called this. The ranks return within one or two of their poll intervals of each
-        other.
-        """
+        """Wait until all ranks have called this. The ranks return within one or two poll intervals of each other."""
         self._finish(self._world.Ibarrier())
 
     def start_together(self) -> None:
-        """Wait until all ranks have called this. Then the ranks of a host wait for a common moment and return at the
-        same time.
+        """Wait until all ranks have called this. The ranks of one host return at the same time.
 
-        Clocks of different hosts are not compared, so hosts start within one or two poll intervals of each other.
+        The leader of a host chooses this time on the host's clock. Clocks of different hosts are not compared, so hosts
+        return within one or two poll intervals of each other.
         """
         self.wait()
         moment = array.array("d", [time.monotonic() + _POLLS_OF_NOTICE * self._longest_poll])
@@ -160,9 +157,7 @@ class MpiGroup:
         return bool(self.largest(int(value)))
 
     def leave(self) -> NoReturn:
-        """End this process after all ranks have called this. The process exits without freeing its
-        objects one by one.
-        """
+        """End this process after all ranks have called this, without freeing its objects."""
         self.wait()
         MPI.Finalize()
         if "MPICH" in MPI.Get_library_version():
@@ -178,7 +173,7 @@ class MpiGroup:
     def _finish(self, *requests: MPI.Request) -> None:
         """Wait until ``requests`` are complete, without using a core.
 
-        A request does not keep references to its buffers, so the caller must keep the buffers until this returns.
+        The caller must keep the buffers of the requests until this returns, because a request does not keep them.
         """
         with self._activity.wait():
             poll, waited = _SHORTEST_POLL_SECONDS, 0.0
@@ -191,8 +186,8 @@ class MpiGroup:
     def _gathered(self, value: Any) -> list[Any]:
         """Return the values of all ranks on rank 0, and an empty list elsewhere.
 
-        The values are sent in a tree of two levels: rank 0 receives from the ranks of its host and from the leader of
-        each other host.
+        Values are sent in two steps: the ranks of a host send to the leader of the host, and the leaders send to rank
+        0.
         """
         pairs = [(self.rank, value)]
         if self.leads_host:
@@ -206,9 +201,7 @@ class MpiGroup:
         return []
 
     def _heard(self, ranks: Sequence[int]) -> list[tuple[int, Any]]:
-        """Receive from ``ranks``. Return (rank, value) for each value: the values of these ranks and the values that
-        they collected.
-        """
+        """Receive the values that ``ranks`` have sent or forward, and return (rank, value) for each value."""
         sizes = [array.array("q", [0]) for _ in ranks]
         pairs_of_sizes = zip(ranks, sizes, strict=True)
         self._finish(*(self._world.Irecv(size, source=rank, tag=_SIZE_TAG) for rank, size in pairs_of_sizes))
@@ -227,7 +220,7 @@ class MpiGroup:
         return pickle.loads(data)
 
     def _tell_host(self, data: array.array[Any] | bytearray, tag: int) -> None:
-        """Send the leader's ``data`` to the other ranks of this host."""
+        """Send ``data`` from the leader to the other ranks of this host."""
         if self.leads_host:
             self._finish(*(self._world.Isend(data, dest=rank, tag=tag) for rank in self._of_host[1:]))
         else:

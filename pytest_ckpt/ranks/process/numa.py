@@ -1,8 +1,8 @@
-"""Binds the ranks of a host to its NUMA nodes, in blocks, as a job binds its ranks to the nodes of their accelerators.
+"""Binds the ranks of a host to its NUMA nodes, in blocks of consecutive ranks.
 
-A rank that moves between nodes accesses its memory on the other node, which a training job avoids. Its saves and loads
-would be slower than the job's, with more variance. If the launcher has already bound the ranks, their binding is not
-changed.
+A training job binds its ranks to the nodes of their accelerators. A rank that moves between nodes would access memory
+of another node, so its saves and loads would be slower and vary more. If the launcher has already bound the ranks,
+their binding is not changed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Cores = frozenset[int]
 
 
 def bind_to_numa_node(group: Group) -> dict[str, str]:
-    """Bind this rank to its NUMA node, unless the rank must not be bound. Return a dictionary with the binding as a
-    client fact, which is empty on a host with a single node.
+    """Bind this rank to a NUMA node. Return a client fact: whether pytest-ckpt has bound the rank.
 
-    All ranks call this together, before they allocate the memory that they save.
+    On a host with one node, return an empty dictionary. All ranks call this together, before they allocate the memory
+    that they save.
     """
     nodes = numa_nodes()
     if not group.any_of(len(nodes) > 1):
@@ -43,11 +43,11 @@ def bind_to_numa_node(group: Group) -> dict[str, str]:
 
 
 def cores_of_rank(place: int, of_ranks: Sequence[Cores], nodes: Mapping[int, Cores]) -> Cores | None:
-    """Return the cores of the NUMA node to which a rank must be bound; None if the rank is not bound.
+    """Return the cores of the NUMA node to which a rank must be bound; None if it must not be bound.
 
-    ``of_ranks`` are the cores that each rank of the host may use; this rank is at index ``place``. The only rank of a
-    host uses the complete host. If ranks may use different cores, or the cores of only one node, the launcher has
-    already bound them.
+    ``of_ranks`` are the cores that each rank of the host may use; this rank is at index ``place``. A rank is not bound
+    if it is the only rank of its host. Ranks are not bound if they may use different cores, or the cores of only one
+    node, because the launcher has then bound them.
     """
     mine = of_ranks[place]
     usable = [cores & mine for _, cores in sorted(nodes.items()) if cores & mine]
@@ -57,7 +57,7 @@ def cores_of_rank(place: int, of_ranks: Sequence[Cores], nodes: Mapping[int, Cor
 
 
 def _are_taken(cores: Cores) -> bool:
-    """Bind all threads of this process to these cores; return whether this succeeded."""
+    """Bind all threads of this process to these cores. Return whether this succeeded."""
     with contextlib.suppress(OSError):
         for thread in Path("/proc/self/task").iterdir():
             # A thread that has just ended does not need to be bound.

@@ -1,6 +1,6 @@
-"""Describes the ranks' hosts before a run, so that problems are found before the first write.
+"""Describes the ranks' hosts before a run, so problems are found before the first write.
 
-The networks of all hosts are measured concurrently: the hosts form a ring, and each host streams to both of its
+The networks of all hosts are measured concurrently. The hosts form a ring, and each host exchanges data with both
 neighbours.
 """
 
@@ -52,10 +52,10 @@ _MEET_SECONDS = 5.0
 
 
 def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) -> None:
-    """Collect the facts of every host and its view of the other hosts. Rank 0 sends all facts and views to the
-    controller. All ranks call this together.
+    """Collect the facts of every host, and how each host sees the target and the other hosts. Rank 0 sends them to the
+    controller.
 
-    ``bound`` is the binding of this rank to cores, as a fact of its client.
+    All ranks call this together. ``bound`` is a client fact: the binding of this rank to cores.
     """
     store = load(job.area.opener)(job.area)
     own = host_facts(group.host, group.rank, store)
@@ -90,11 +90,10 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
 
 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:
-    """Return on rank 0, for each host, a client fact: the seconds by which its clock is ahead of the clock of rank 0's
-    host.
+    """Return on rank 0, for each host, how many seconds its clock is ahead of the clock of rank 0's host.
 
-    Differences are rounded to whole seconds. One second counts as 0, because hosts do not read their clocks at exactly
-    the same moment.
+    The seconds are whole numbers. A difference of 1 s counts as 0, because hosts read their clocks at slightly
+    different times.
     """
     group.start_together()
     times = group.gather((group.host, time.time()))
@@ -103,10 +102,9 @@ def _clocks(group: Group) -> dict[str, dict[str, str]]:
 
 
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """Return the combined facts of two ranks of a host. If the ranks have different values for a fact, such as the
-    permitted cores, both values are listed.
+    """Return the combined facts of two ranks of a host. If the ranks differ in a fact, the fact contains both values.
 
-    Gate tables accept no list of different values, because every rank must meet a requirement.
+    Gate tables reject a fact with different values, because every rank must meet a requirement.
     """
     combined = {}
     for name in {**client, **other}:
@@ -116,10 +114,10 @@ def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str
 
 
 def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) -> list[TargetView]:
-    """Return on rank 0 the view of each host: whether it finds the controller's file and the next host's file on the
-    target.
+    """Return on rank 0 which files each host finds on the target: the controller's file and the next host's file.
 
-    Each host creates such a file. ``sign`` describes the controller's file, ``seconds`` is the longest wait for a file.
+    Each host creates a file on the target. ``sign`` describes the controller's file. ``seconds`` is the longest wait
+    for a file.
     """
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
@@ -137,9 +135,10 @@ def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) 
 
 
 def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
-    """Return on rank 0 the view of each host's local tier, with the names of other hosts whose files it contains.
+    """Return on rank 0 the view of each host's local tier, with the names of hosts that share the tier.
 
-    Each host creates a file in its tier, described by ``sign``. A file of another host shows that both share the tier.
+    Each host creates a file in its tier, described by ``sign``. If a host finds another host's file, the two hosts
+    share the tier.
     """
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
@@ -162,9 +161,9 @@ def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
 
 
 def _next_host(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:
-    """Return the rank and name of the host after ``rank`` in a ring of the ``makers``; None if there is no other host.
+    """Return (rank, name) of the host after ``rank`` in the ring of ``makers``. Return None if there is no other host.
 
-    ``makers`` are the leading ranks and the names of the hosts that created a file, in ascending order.
+    ``makers`` are the hosts that created a file, each with the rank of its leader, in ascending order.
     """
     others = [maker for maker in makers if maker[0] != rank]
     return next((maker for maker in others if maker[0] > rank), others[0] if others else None)
@@ -182,7 +181,7 @@ def _view(group: Group, here: AreaView, misses: str, why: str) -> TargetView:
 
 
 def host_facts(host: str, rank: int, store: Store) -> HostFacts:
-    """Return the facts of this host, as rank ``rank`` reports them; memory in bytes."""
+    """Return the facts of this host, as ``rank`` reports them. Memory is in bytes."""
     return HostFacts(
         host=host,
         ranks=(rank,),
@@ -199,9 +198,7 @@ def host_facts(host: str, rank: int, store: Store) -> HostFacts:
 
 
 def _client(store: Store) -> dict[str, str]:
-    """Return the facts of this host as a client of the target. Facts of the mount are omitted if the target has no
-    paths.
-    """
+    """Return the facts of this host as a client of the target, without mount facts if the target has no paths."""
     found = host_state()
     if sighting := getattr(store, "sighting", None):
         here = cast("AreaView", sighting())
@@ -228,8 +225,9 @@ def _os_name() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ListenAddress:
-    """The address at which a host's leading rank accepts streams. If it cannot listen, port 0 and
-    ``unavailable_reason``.
+    """The address at which a host's leader accepts connections.
+
+    If the leader cannot listen, ``port`` is 0 and ``unavailable_reason`` is set.
     """
 
     host: str
@@ -240,7 +238,7 @@ class _ListenAddress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Flow:
-    """The rate at which the host ``receiver`` received data from the host ``sender``; None if it could not be measured.
+    """The rate at which host ``receiver`` received data from host ``sender``; None if it could not be measured.
 
     ``over`` contains the addresses of both hosts.
     """
@@ -252,9 +250,9 @@ class _Flow:
 
 
 def measured_networks(group: Group, activity: Activity, streams: Streams) -> dict[str, HostNetwork]:
-    """Return on rank 0 the network rates of each host, and an empty dictionary elsewhere.
+    """Return the network rates of each host on rank 0, and an empty dictionary elsewhere.
 
-    All ranks call this together. It ends within seconds, even if the network fails.
+    All ranks call this together. It returns within seconds, even if the network fails.
     """
     meeting, offer = _meeting(group.host, streams) if group.leads_host else (None, None)
     offers: list[_ListenAddress] = group.share([offer for offer in group.gather(offer) if offer])
@@ -281,10 +279,9 @@ def _meeting(host: str, streams: Streams) -> tuple[StreamListener | None, _Liste
 def _streamed(
     offers: list[_ListenAddress], place: int, meeting: StreamListener | None, streams: Streams
 ) -> list[_Flow]:
-    """Exchange data with the next host and the previous host in the ring. Return the rates at which this host received
-    data.
+    """Exchange data with the next and the previous host in the ring. Return the rates at which this host received data.
 
-    This host opens the connection to the next host; the previous host opens the other connection.
+    Each host opens the connection to the next host.
     """
     predecessor, here, successor = offers[place - 1], offers[place], offers[(place + 1) % len(offers)]
     token = bytes.fromhex(streams.token)

@@ -1,1 +1,1 @@
-"""The measurements in addition to plain saves and loads, one module for each."""
+"""The scenarios: measurements in addition to a subject's own saves and loads, one module for each."""

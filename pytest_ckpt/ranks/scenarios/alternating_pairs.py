@@ -1,7 +1,7 @@
-"""Saves and loads of one checkpoint in two ways, in turns, so that drift of the storage affects both ways equally.
+"""Saves and loads one checkpoint in two ways, in turns, so that drift of the storage affects both ways equally.
 
-If one way saves unique data and the other constant data, the times show whether the content affects the storage's
-speed.
+For example, one way saves unique data and the other way constant data. The times then show whether the content affects
+the storage's speed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, slots=True)
 class PairTimes:
-    """The seconds of operations, by kind and by way (True for the second way), and the number of faults in all
-    loads.
+    """The results of saves and loads in two ways.
+
+    ``seconds`` contains the times by kind of operation and by way (True: the second way). ``fault_count`` is the number
+    of faults in all loads.
     """
 
     seconds: dict[tuple[OperationKind, bool], tuple[float, ...]] = field(default_factory=dict)
@@ -36,7 +38,7 @@ class PairTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlternatingPairs:
-    """Saves, loads and deletes an extra checkpoint in two ways, in turns. The checkpoint is saved under ``number``.
+    """Saves, loads and deletes an extra checkpoint in two ways, in turns. The checkpoint has number ``number``.
 
     ``strategy`` creates a strategy; its argument is True for the second way. ``drop`` removes files from the caches.
     ``looked_at`` is called with the engine after every save and load.
@@ -52,7 +54,7 @@ class AlternatingPairs:
     looked_at: Callable[[Engine, OperationKind], None] = lambda _engine, _kind: None
 
     def measure(self, pairs: int) -> PairTimes:
-        """Save and load ``pairs`` times in each way; return the results. Only rank 0 has the seconds."""
+        """Save and load ``pairs`` times in each way. Return the results; only rank 0 has the times."""
         timed, steps = PairTimes(), 0
         for pair in range(pairs):
             # Pairs alternate in which way comes first.
@@ -80,7 +82,10 @@ class AlternatingPairs:
 
 
 def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
-    """Measure ``pairs`` pairs. The second way saves constant data. Return the results on rank 0, and None elsewhere."""
+    """Compare unique data with constant data in ``pairs`` pairs. Return the results on rank 0, and None elsewhere.
+
+    ``turns`` must save constant data in the second way.
+    """
     timed = turns.measure(pairs)
     seconds = timed.seconds
     if not seconds:
@@ -95,7 +100,7 @@ def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
 
 
 def measure_data_of(at: ScenarioContext) -> None:
-    """Measure saves and loads of unique and of constant data, and store the results in the context."""
+    """Compare saves and loads of unique data with those of constant data, and store the results in the context."""
     turns = AlternatingPairs(
         do=at.do,
         cache=at.cache,

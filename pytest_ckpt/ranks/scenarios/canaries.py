@@ -1,11 +1,12 @@
 """Timed reads of extra checkpoints, which detect a cache that the kernel does not report.
 
-Extra checkpoints are saved and located like all other checkpoints. A canary is a part of an extra checkpoint. It is
-read after the save and a cache drop, and again immediately. After a second drop, it is read twice in the same way.
-Finally another client reads it, if there is one.
+Extra checkpoints are saved like all other checkpoints. A canary is a part of an extra checkpoint. It is read after the
+save and a drop of caches, and again immediately. After a second drop, it is read twice again. Finally another client
+reads it, if there is one.
 
-A cache could distinguish extra checkpoints from the judged checkpoints by their number or time. So parts of the judged
-checkpoints are read first: after a drop, and again immediately. `judging.cold` evaluates the times.
+The judged checkpoints are the subject's own. A cache could treat extra checkpoints differently, because of their number
+or time. So parts of the judged checkpoints are read first: after a drop, and again immediately. `judging.cold`
+evaluates the times.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Canaries:
-    """Performs the timed reads on all hosts concurrently. The first rank of each host reads the parts that it saved
-    itself.
+    """Performs the timed reads on all hosts concurrently. The first rank of each host reads parts that it saved itself.
 
-    ``second`` is the run's area through another mount of this host, if there is one. ``drop`` drops the caches in the
-    same way as before every load. ``make_room`` removes the judged checkpoints. ``maximum`` is the number of extra
-    checkpoints for which there is space after that; their numbers follow ``after``. ``files`` defines the files of
-    ranks in a checkpoint. ``judged`` are the numbers of judged checkpoints that are stored in the same way as the extra
-    ones.
+    ``second`` is the run's area through another mount of this host, if there is one. ``drop`` drops caches as before
+    every load. ``files`` defines the files of a checkpoint. ``judged`` are the numbers of those judged checkpoints that
+    are stored in the same way as extra checkpoints.
+
+    ``make_room`` deletes the judged checkpoints. After that, there is space for ``maximum`` extra checkpoints. Their
+    numbers follow ``after``.
     """
 
     group: Group
@@ -78,7 +79,7 @@ class Canaries:
     make_room: Callable[[], None]
 
     def measure(self) -> tuple[CanaryReads, ...]:
-        """Return, on rank 0, the timed reads of every host."""
+        """Return the timed reads of every host on rank 0, and an empty tuple elsewhere."""
         hosts: list[str] = self.group.share(self.group.gather(self.group.host))
         leaders = [hosts.index(host) for host in dict.fromkeys(hosts)]
         count, why = self._checkpoints(leaders)
@@ -127,8 +128,9 @@ class Canaries:
         return tuple(each for each in gathered if each)
 
     def _of_judged(self, numbers: Sequence[int], *, is_leader: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Read parts of the judged checkpoints after a drop, and again immediately; return the seconds of the first and
-        of the second reads.
+        """Read parts of the judged checkpoints after a drop of caches, and again immediately.
+
+        Return the seconds of the first reads and the seconds of the second reads.
         """
         if not numbers:
             return (), ()
@@ -139,10 +141,9 @@ class Canaries:
         return seconds
 
     def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
-        """Return the number of extra checkpoints that the timed reads need, and an empty text. If this number is not
-        possible, return 0 and the reason.
+        """Return (number of extra checkpoints, empty text). If there is no space for them, return (0, reason).
 
-        Together, the extra checkpoints contain enough parts for the first rank of every host (``leaders``).
+        Together, the extra checkpoints contain enough parts for each of ``leaders``, the first ranks of the hosts.
         """
         minimum = min(len(self._parts(leader, [0])) for leader in leaders)
         wanted = -(-MINIMUM_CANARIES // minimum) if minimum else 0
@@ -165,7 +166,8 @@ class Canaries:
         return parts[:_MAXIMUM_CANARIES]
 
     def _read_twice(self, store: Store, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Read each part twice in succession; return the seconds of the first and of the second reads.
+        """Read each part twice in succession. Return the seconds of the first reads and the seconds of the second
+        reads.
 
         Even a tiny cache can serve the second read.
         """
@@ -175,12 +177,12 @@ class Canaries:
     def _elsewhere(
         self, leaders: Sequence[int], numbers: Sequence[int], mine: Sequence[_Part], saved: tuple[float, ...]
     ) -> tuple[tuple[float, ...], str, tuple[float, ...]]:
-        """Let the next host, or a second mount, read the parts that each host's first rank saved.
+        """Let another client, the next host or a second mount, read the parts that each host's first rank saved.
 
-        Return, on these first ranks, the seconds of the reads, the name of the client that read, and own times of that
-        client for comparison. The own times of a host are the first reads of its own parts; the own times of a mount
-        are its immediate second reads. All values are empty if there is no other client. The storage has read these
-        parts before, so they may be in its own memory.
+        On these first ranks, return the seconds of the other client's reads, its name, and its own times for
+        comparison. For a host, the own times are its first reads of the parts that it saved. For a mount, they are its
+        immediate second reads. If there is no other client, all values are empty. The storage may serve these reads
+        from its memory, because the parts were read before.
         """
         kernels: list[str] = self.group.share(self.group.gather(boot_id()))
         # Containers on one kernel may share a client, so another container does not count as another client.
@@ -197,8 +199,8 @@ class Canaries:
         return (), "", ()
 
     def _read(self, store: Store, parts: Sequence[_Part]) -> tuple[float, ...]:
-        """Return the seconds to read each part. Each file is opened again, as by a library that takes no measures
-        against caches.
+        """Return the seconds to read each part. Each file is opened again, without measures against caches, as in most
+        libraries.
         """
         seconds = []
         buffer = memoryview(bytearray(_READ_BYTES))

@@ -1,4 +1,4 @@
-"""Tests that a chain of deltas survives the deletion of older checkpoints, and that a missing delta is detected."""
+"""Tests a chain of deltas: it must load after older checkpoints were deleted, and a missing delta must be detected."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def measure_chains(
     task: Task,
     own: SavesRetained,
 ) -> None:
-    """Save a chain, delete all older checkpoints and load the chain. Then delete one delta of the chain and record
-    whether its file is missing.
+    """Save a chain, delete all older checkpoints, and load the chain.
+
+    Then delete one delta of the chain, and record whether its file is really missing.
     """
     rule = task.deltas
     if rule is None or task.keep:
@@ -86,7 +87,7 @@ def measure_chains(
 
 
 def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
-    """Return, on rank 0, the used bytes of the volume. Return None elsewhere, or if the target does not report them."""
+    """Return the used bytes of the volume on rank 0, if the target reports them. Return None elsewhere."""
     if group.rank != 0 or "volume" not in store.capabilities:
         return None
     return cast("StoreOnVolume", store).volume(task.subject.slug).used_bytes
@@ -95,9 +96,9 @@ def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
 def _freed_bytes(
     group: Group, activity: Activity, store: Store, task: Task, before: int | None, deleted_bytes: int
 ) -> int | None:
-    """Wait until the space of deleted files is free, for `_SPACE_SECONDS` at most; return, on rank 0, the freed bytes.
+    """Wait until the space of deleted files is free, for at most `_SPACE_SECONDS`. Return the freed bytes on rank 0.
 
-    ``before`` are the used bytes before the deletion. If they are None, return None immediately.
+    ``before`` are the used bytes before the deletion. If ``before`` is None, return None immediately.
     """
     freed = None
     with activity.wait():
@@ -113,6 +114,6 @@ def _freed_bytes(
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure the deletion of the checkpoints that are older than a chain of deltas."""
+    """Run this scenario for a subject."""
     strategy = at.strategy(aside="chains")
     measure_chains(at.group, at.activity, at.do, at.store, strategy, at.cache, at.drop, at.task, at.own)

@@ -1,4 +1,4 @@
-"""Compares saves and loads of the same content without and with a codec, in turns."""
+"""Compares saves and loads of the same content without and with compression, in turns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Counts:
-    """The stored size of the files after compression, and the codec's CPU time, over all ranks."""
+    """The size of the files after compression, and the CPU time of compression, over all ranks."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -31,7 +31,7 @@ class _Counts:
         self.seconds: dict[OperationKind, tuple[float, ...]] = {"save": (), "load": ()}
 
     def look_at(self, engine: Engine, kind: OperationKind) -> None:
-        """Add the values of a save or load by ``engine``. An engine without a codec adds nothing."""
+        """Add the values of a save or load by ``engine``, if it compresses."""
         if not isinstance(engine, CompressedEngine):
             return
         before = 0.0 if kind == "save" else self._seconds_before
@@ -43,9 +43,9 @@ class _Counts:
 
 
 def measure_compression(group: Group, do: Operations, task: Task, turns: AlternatingPairs, *, whole_bytes: int) -> None:
-    """Measure pairs and report the results. The second way uses the codec.
+    """Save and load in pairs, without and with compression, and report the results.
 
-    ``whole_bytes`` is the size of a checkpoint before compression.
+    ``turns`` must compress in the second way. ``whole_bytes`` is the size of a checkpoint before compression.
     """
     counts = _Counts(group)
     timed = replace(turns, looked_at=counts.look_at).measure(PAIRS)
@@ -69,7 +69,7 @@ def measure_compression(group: Group, do: Operations, task: Task, turns: Alterna
 
 
 def measure(at: ScenarioContext) -> None:
-    """Compare saves with and without the codec."""
+    """Run this scenario for a subject."""
     turns = AlternatingPairs(
         do=at.do,
         cache=at.cache,

@@ -1,4 +1,4 @@
-"""The context of a scenario. Scenarios run after a subject's own saves and loads."""
+"""The context in which scenarios run, after a subject's own saves and loads."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScenarioContext:
-    """A subject after its own saves and loads, and functions that create strategies and engines for it.
+    """Data of one subject, and functions that create strategies and engines for it.
 
-    ``own`` are its saves that are still on the target. ``found`` collects results that do not belong to a pattern.
-    ``strategy`` creates a strategy for this rank's files: with constant data (``constant``), with other content
-    (``aside``) or without the codec (``plain``). ``saver`` creates a strategy that saves full checkpoints of another
-    shard into a store. ``engine`` and ``loader`` create engines. ``drop`` drops the cached data of the files that this
-    rank will read next; the rank may have read them before. ``drop_own`` does the same for files that the rank has not
-    read before. ``local`` and ``tier`` are None if there is no local tier.
+    ``own`` are the subject's saves that are still on the target. ``found`` collects results that do not belong to a
+    pattern. ``local`` and ``tier`` are None if there is no local tier.
+
+    ``strategy`` creates a strategy for this rank's files. Its arguments select constant data (``constant``), other
+    content (``aside``) or saves without the codec (``plain``). ``saver`` creates a strategy that saves full checkpoints
+    of any shard to any store. ``engine`` and ``loader`` create engines.
+
+    ``drop`` drops the cached data of the files that this rank will read next. ``drop_own`` is for files that this rank
+    has not read before.
     """
 
     group: Group

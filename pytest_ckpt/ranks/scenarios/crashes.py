@@ -1,14 +1,14 @@
-"""Training is killed during a background save: committed checkpoints must load, and uncommitted ones must not.
+"""Crashes: training is killed during a background save. Only committed checkpoints may load, and these must be
+complete.
 
-During each save that will be killed, retention deletes the second-newest committed checkpoint. So only the newest
-committed checkpoint remains when the save is killed. A fast save may commit before the ranks can kill it. So in every
-second save the ranks do not request the commit until they kill the save. These saves are certainly killed before their
-commit.
+Each rank forks a process that simulates its training process. Without a local tier, the process copies its state, and
+changes the state while it writes the copy. With a local tier, the process drains a save to the target. The ranks kill
+the processes at a random moment and inspect the remaining files. The checkpoints are small versions of the subject's,
+in a separate area.
 
-Each rank forks a process that simulates its training process. Without a local tier, this process copies its state, then
-changes the state while it writes the copy. With a local tier, it drains a save to the target. The ranks kill these
-processes at a random moment and inspect the remaining files. The checkpoints are small versions of the subject's, in a
-separate area.
+During each save that will be killed, the second-newest committed checkpoint is deleted, as by a retention rule. So only
+the newest committed checkpoint remains. A fast save may commit before it is killed. So in every second save, no rank
+commits, and the kill certainly comes before the commit.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def measure_crashes(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Cut:
-    """The result of a save that was killed after ``seconds`` by rank 0's clock.
+    """The result of a save that was killed after ``seconds``, by rank 0's clock.
 
-    ``committed_seconds`` is infinite if no commit was reported. ``reached`` is the last step that all processes had
+    ``committed_seconds`` is infinite if no commit was reported. ``reached`` is the last step that all processes
     reached.
     """
 
@@ -139,12 +139,12 @@ class _Cut:
 
 @dataclass(kw_only=True, slots=True)
 class CrashScenario:
-    """Starts saves of ``bytes`` over all ranks, each under a separate number, and kills them.
+    """Starts saves of ``bytes`` over all ranks, each with a separate number, and kills them.
 
     ``way`` defines how a save is begun and written. ``make()`` returns a new engine for loads. ``attach()`` opens the
-    area again, for use in a forked process. ``drop`` drops the caches in the same way as before every load. ``random``
-    gives the same numbers on all ranks. ``planned`` is the number of saves to kill. ``passing`` are names that this
-    rank's files have only during a save.
+    area again, for a forked process. ``drop`` drops caches as before every load. ``random`` gives the same numbers on
+    all ranks. ``planned`` is the number of saves to kill. ``passing`` are names that this rank's files have only during
+    a save.
     """
 
     group: Group
@@ -164,7 +164,7 @@ class CrashScenario:
     _usual: float = math.inf
 
     def measure(self) -> None:
-        """Kill saves, inspect the remaining files, and report the results after every kill."""
+        """Kill each planned save, and load the newest committed checkpoint after each kill. Then report all results."""
         numbers = itertools.count(self.after + PATTERNS["crashes"].first)
         newest, older = next(numbers), 0
         kills: list[Kill] = []
@@ -213,12 +213,12 @@ class CrashScenario:
         self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
 
     def _save(self, ref: CheckpointRef, moment: float | None, older: int = 0, *, withholds: bool = False) -> _Cut:
-        """Save in forked processes, then kill these processes. Return, on all ranks, the time of the kill and the last
-        step that the processes had reached.
+        """Save in forked processes, then kill them. Return the time of the kill and the last step reached, on all
+        ranks.
 
-        The kill comes ``moment`` seconds after all processes have copied; if ``moment`` is None, it comes after the
-        commit. If ``withholds``, the ranks do not request the commit before the kill. During the save, checkpoint
-        ``older`` is deleted, if it is not 0.
+        The kill comes ``moment`` seconds after all processes have copied. If ``moment`` is None, the kill comes after
+        the commit. If ``withholds``, the save is not committed. If ``older`` is not 0, this checkpoint is deleted
+        during the save.
         """
         at = self.do.one("crashes", "save", ref.number)
         self.way.before(ref, at)
@@ -258,11 +258,10 @@ class CrashScenario:
             self._pause()
 
     def _until_over(self, child: ForkedProcess, moment: float | None, *, withholds: bool) -> tuple[float, float]:
-        """Wait until the moment of the kill. Return the seconds until then, and the seconds until the commit (infinite
-        without one).
+        """Wait until the moment of the kill. Return the seconds until then, and the seconds until the commit.
 
-        Unless ``withholds``, request the commit after all ranks have written. All ranks return together, as soon as one
-        of them sees the moment.
+        Unless ``withholds``, request the commit when all ranks have written. Without a commit, its seconds are
+        infinite. As soon as one rank detects the moment, all ranks return together.
         """
         start, committed = time.perf_counter(), math.inf
         leads, is_requested = self.group.rank == 0, False
@@ -283,8 +282,8 @@ class CrashScenario:
             self._pause()
 
     def _child(self, ref: CheckpointRef, tell: Callable[[str], None], hear: Callable[[], str], group: Group) -> None:
-        """Run in the forked process: begin this rank's save, write its files on request, and on rank 0 commit on
-        request.
+        """In the forked process, save this rank's files. The process waits for a request before it writes and before it
+        commits.
         """
         store, clock = self.attach(), Clock(activity=Activity())
         write = self.way.begin(ref, store, clock, group)
@@ -304,7 +303,7 @@ class CrashScenario:
             raise OSError(0, f"a save in a separate process failed: {child.error}")
 
     def _load(self, number: int) -> str:
-        """Load the committed checkpoint ``number`` and compare it; return the error, empty if there is none."""
+        """Load the committed checkpoint ``number``, and compare its bytes. Return the error; empty if there is none."""
         missing = sum(self.group.share(self.group.gather(self._missing(number))))
         if missing:
             return f"{counted(missing, 'file is', 'files are')} missing"
@@ -323,7 +322,7 @@ class CrashScenario:
         return str(self.group.share(lost))
 
     def _missing(self, number: int) -> int:
-        """Return how many of the files that this rank reads are missing."""
+        """Return the number of files of this rank that are missing in a checkpoint."""
         store, missing = self.store, 0
         committed = store.open(self.do.ref(number), Clock(activity=Activity()))
         for name in self.do.files(number).names:
@@ -334,8 +333,8 @@ class CrashScenario:
         return missing
 
     def _delete(self, number: int) -> None:
-        """Remove the files and the directory of a checkpoint. Some may not exist, because a process may have been
-        killed early.
+        """Remove the files and the directory of a checkpoint. Ignore missing files, because a save may have been killed
+        early.
         """
         for name in (*self.do.own_names(number), *self.passing):
             with contextlib.suppress(FileNotFoundError):
@@ -354,36 +353,36 @@ class CrashScenario:
 
 
 class InBackground(Protocol):
-    """Protocol: how a save that will be killed is begun and written."""
+    """The protocol of a background save that will be killed."""
 
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
-        """On all ranks together, before the process is forked, do work that blocks the job."""
+        """Do work that blocks the job, before the process is forked. All ranks call this together."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """In the forked process, do work that blocks the job; return a function that writes this rank's files to
+        """In the forked process, do work that blocks the job. Return a function that writes this rank's files to
         ``store``.
 
         ``group`` are the forked processes of all ranks.
         """
 
     def after(self, ref: CheckpointRef) -> None:
-        """Clean up, on all ranks together, after the process has ended."""
+        """Clean up after the process has ended. All ranks call this together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByCopy:
-    """The process copies the state, and changes the state while the copy is written.
+    """A background save from a copy: the process changes its state while it writes the copy.
 
-    ``make(group)`` returns an engine that copies the state before it saves, for a process of the group.
+    ``make(group)`` returns an engine for a process of the group. The engine must copy the state before it saves.
     """
 
     make: Callable[[Group], Engine]
 
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
-        """Do nothing, because each process has a separate state."""
+        """Do nothing, because the process has its own state."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """Copy the state and begin to change it; return a function that writes the copy."""
+        """Copy the state and begin to change it. Return a function that writes the copy."""
         engine = self.make(group)
         state = staging(engine)
         engine.fill(ref.number)
@@ -397,10 +396,11 @@ class ByCopy:
 
 @dataclass(kw_only=True, slots=True)
 class ByDrain:
-    """The ranks save to the local tier, and the process drains this save to the target.
+    """A background save from the local tier: the ranks save to the local tier, and the process drains this save to the
+    target.
 
     ``do`` performs operations in the local tier. ``make()`` returns an engine. ``attach()`` opens the local tier again,
-    for use in a forked process.
+    for a forked process.
     """
 
     group: Group
@@ -421,7 +421,7 @@ class ByDrain:
         self._names = self.do.own_names(ref.number)
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """Return a function that drains this rank's files."""
+        """Return a function that drains this rank's files to ``store``."""
         copies = Copies(store, self.attach(), self.options)
         return lambda: copies.copy(ref, self._names, clock)
 
@@ -431,5 +431,5 @@ class ByDrain:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure background saves that are killed."""
+    """Run this scenario for a subject."""
     measure_crashes(at.group, at.activity, at.task, at.area, at.options, at.cache, at.drop, at.local)

@@ -37,9 +37,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LongRun:
-    """Measures both patterns of this module in ``store``; rank 0 reports each result immediately.
+    """Measures both patterns of this module, ``endurance`` and ``near_full``. Rank 0 reports the results.
 
-    Every save by ``strategy`` has different content. The checkpoint numbers follow ``after``.
+    ``strategy`` must save to ``store``. Every save has different content. Checkpoint numbers follow ``after``.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class LongRun:
     def endure(self, requested_seconds: float) -> None:
         """Save repeatedly for ``requested_seconds``, and keep the newest two checkpoints.
 
-        With 0 s, end when the times are steady or the limit of rounds is reached. If saves are so fast that more than
-        `MAXIMUM_ENDURANCE_SAVES` times would be stored, saves start at fixed intervals.
+        If ``requested_seconds`` is 0, saves end when their times are steady or a maximum number is reached. A longer
+        run starts saves at intervals, so that it has at most `MAXIMUM_ENDURANCE_SAVES` saves.
         """
         began = time.perf_counter()
         every, told_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
@@ -102,8 +102,9 @@ class LongRun:
             self._send("endurance", found)
 
     def near_full(self, content: Content, one_checkpoint_bytes: int) -> None:
-        """Save on the volume as it is. Then fill it with ballast to each level in turn, and save at each level. The
-        ballast is always removed.
+        """Save on the volume as it is. Then fill the volume with ballast to each level, and save at each level.
+
+        Finally the ballast is removed, even after an error.
         """
         if not NEEDS["near_full"] <= self._store.capabilities:
             self._send("near_full", None, "The target has no volume that could be filled.")
@@ -143,11 +144,11 @@ class LongRun:
         return FillLevel(requested=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 
     def _fill(self, store: StoreOnVolume, content: Content, level: float) -> int | None:
-        """Write ballast until the used share of the volume is ``level``; return the bytes of this ballast over all
-        ranks.
+        """Write ballast until the used share of the volume is ``level``. Return the bytes of ballast that all ranks
+        wrote.
 
-        Return None if the volume has refused bytes before. Ballast has content that cannot be compressed or
-        deduplicated. It is written, because reserved space does not fill a volume.
+        If the volume refuses bytes, return None. Ballast cannot be compressed or deduplicated. It is written, because
+        reserved space would not fill a volume.
         """
         wanted = self._group.share(store.volume(self._subject).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
@@ -168,8 +169,9 @@ class LongRun:
         return True
 
     def _ballast(self, content: Content, size: int, mark: int) -> Iterator[memoryview]:
-        """Yield ``size`` bytes of ballast in pieces, all in the same memory. A piece counts as written when the next
-        one is requested.
+        """Yield ``size`` bytes of ballast in pieces. All pieces use the same memory.
+
+        A piece counts as written when the next piece is requested.
         """
         piece = np.empty(_PIECE_BYTES, dtype=np.uint8)
         for done in range(0, size, _PIECE_BYTES):
@@ -180,7 +182,7 @@ class LongRun:
             self._activity.bytes_done += len(part)
 
     def _wait_until(self, moment: float) -> None:
-        """Wait until ``moment`` of this rank's clock; return immediately if it has passed."""
+        """Wait until this rank's clock reads ``moment``."""
         if (left := moment - time.perf_counter()) > 0:
             with self._activity.wait():
                 time.sleep(left)
@@ -199,8 +201,9 @@ class LongRun:
 
 
 def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
-    """Return whether another save follows, given the times of the saves, and the elapsed and the requested seconds.
-    Only rank 0 knows the times of the saves.
+    """Return whether another save follows the saves with these ``seconds``. Only rank 0 knows the seconds.
+
+    ``elapsed`` are the seconds since the first save, ``asked`` the requested seconds.
     """
     if len(seconds) < WINDOW_ROUNDS or elapsed < asked:
         return True
@@ -208,8 +211,8 @@ def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure endurance and, if planned, saves on a nearly full volume. Files that are no longer needed are deleted
-    first.
+    """Delete checkpoints that are no longer needed, then measure endurance and, if planned, saves on a nearly full
+    volume.
     """
     task, do = at.task, at.do
     assert task.endurance

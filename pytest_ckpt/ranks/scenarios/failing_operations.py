@@ -1,8 +1,8 @@
-"""Saves and loads that may fail without ending the run: all ranks agree on a failure, and no rank waits for ever.
+"""Saves and loads that may fail without ending the run. If one rank fails, all ranks end the operation.
 
-An OSError of the storage ends the operation on all ranks. Any other error does not come from the storage and ends the
-run. If a rank could not write, the checkpoint is not committed. Each operation reports the longest time in which a rank
-transferred no bytes and completed no call.
+An OSError comes from the storage: it ends the operation on all ranks. Any other error ends the run. If a rank could not
+write, the checkpoint is not committed. Each operation reports the longest time in which a rank transferred no bytes and
+completed no call.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ _QUIET_POLL_SECONDS = 0.02
 
 @dataclass(slots=True)
 class TrialResult:
-    """The result of an operation over all ranks. ``operation`` is the same on each rank.
+    """The result of an operation over all ranks. ``operation`` is equal on all ranks.
 
-    ``ended`` and ``written`` are times of this rank's clock; ``written`` is the time just before a save's commit.
-    ``failed_in_commit``: the error may come from the commit, because all ranks had written or because the engine's
-    library commits. The error then does not show whether the checkpoint is committed.
+    ``ended`` and ``written`` are times of this rank's clock; ``written`` is the time just before a save's commit. If
+    ``failed_in_commit``, the error may come from the commit, so it does not show whether the checkpoint is committed.
     """
 
     operation: OperationTrial
@@ -70,7 +69,7 @@ class ComparisonTotals:
 
     @property
     def integrity(self) -> Integrity:
-        """The comparison over all loads."""
+        """The comparison of all loads together."""
         return Integrity(
             bytes_expected=self.expected,
             bytes_checked=self.checked,
@@ -80,7 +79,7 @@ class ComparisonTotals:
 
 
 class OperationsThatMayFail:
-    """Saves, loads and deletes checkpoints of one engine; ``compared`` adds up the comparisons of loads."""
+    """Saves, loads and deletes checkpoints with one engine. ``compared`` is the sum of the comparisons of all loads."""
 
     def __init__(
         self,
@@ -106,9 +105,9 @@ class OperationsThatMayFail:
         self.compared = ComparisonTotals()
 
     def save(self, number: int, at: OperationRef, later: DelayedRequest | None = None) -> TrialResult:
-        """Delete the previous checkpoint under ``number``, then save one with new content under this number.
+        """Delete the previous checkpoint with ``number``, then save a checkpoint with new content under this number.
 
-        ``later``, which only rank 0 has, requests a command some time after the save has started.
+        ``later`` requests a command some time after the save has started; only rank 0 has it.
         """
         self._content += 1
         error = self.discard(number, at)
@@ -152,9 +151,9 @@ class OperationsThatMayFail:
     def load(
         self, number: int, at: OperationRef, later: DelayedRequest | None = None, *, clone: Store | None = None
     ) -> TrialResult:
-        """Load an uncached checkpoint from the target or from a clone, and compare every byte.
+        """Drop a checkpoint from the caches, load it from the target or from ``clone``, and compare every byte.
 
-        ``later``, which only rank 0 has, requests a command some time after the load has started.
+        ``later`` requests a command some time after the load has started; only rank 0 has it.
         """
         store = clone or self._store
         ref, content = self._refs[number], self._contents[number]
@@ -207,8 +206,10 @@ class OperationsThatMayFail:
         return tried
 
     def discard(self, number: int, at: OperationRef) -> str:
-        """Delete the checkpoint under ``number``, whether it is complete or not. Return the error of this rank, or a
-        remark that another rank had one; empty if no rank had an error.
+        """Delete the checkpoint with ``number``, complete or not. Return the error of this rank; empty if all ranks
+        succeeded.
+
+        If only another rank has an error, return a remark about this.
         """
         ref = self._refs.get(number)
         if ref is None:
@@ -224,7 +225,7 @@ class OperationsThatMayFail:
         return error or (_ELSEWHERE if failed else "")
 
     def is_committed(self, number: int, clone: Store | None = None) -> bool:
-        """Return on all ranks whether a checkpoint is committed under its final name, on the target or in a clone."""
+        """Return on all ranks whether a checkpoint is committed, on the target or in ``clone``."""
         ref = self._refs.get(number)
         is_there = ref is not None and self._group.rank == 0 and (clone or self._store).is_committed(ref)
         return bool(self._group.share(is_there))
@@ -243,7 +244,7 @@ class OperationsThatMayFail:
             self._store.finish_delete(ref)
 
     def _met(self, act: Callable[[], object]) -> str:
-        """Call ``act``; return a description of the storage error that it raises, or an empty text."""
+        """Call ``act``. If it raises OSError, return a description of the error; otherwise an empty text."""
         try:
             act()
         except OSError as error:
@@ -255,7 +256,7 @@ class OperationsThatMayFail:
         return ""
 
     def _tried(self, kind: TriedKind, error: str, seconds: float, silence: SilenceWatch) -> TrialResult:
-        """Combine the results of all ranks for one operation, and return the same result on each rank.
+        """Combine the results of all ranks for one operation, and return the result on each rank.
 
         Times of different hosts are not compared; each rank uses its own clock.
         """
@@ -275,7 +276,7 @@ class OperationsThatMayFail:
     def _take_in(
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_complete: bool
     ) -> None:
-        """Add the comparisons of a load to the totals; for a failed load, add only its faults."""
+        """Add the comparisons of a load to the totals. If the load failed, add only its faults."""
         faults = self._do.faults(checks, number)
         own = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks), faults, resident)
         gathered, totals = self._group.gather(own), self.compared
@@ -297,10 +298,9 @@ def _name_of(at: OperationRef) -> str:
 
 
 class SilenceWatch:
-    """Context manager that watches this rank's activity; ``longest`` is the longest time without activity, in seconds.
+    """Measures the longest time without activity of this rank (``longest``, in seconds) during its ``with`` blocks.
 
-    The time in which a rank waits for other ranks is not counted, because another rank causes it. The manager may be
-    entered several times, once for each step of a load.
+    The time in which this rank waits for other ranks is not counted. A load uses one block for each of its steps.
     """
 
     def __init__(self, activity: Activity) -> None:

@@ -1,6 +1,6 @@
-"""Contention: two jobs save concurrently, or data loaders read samples during saves.
+"""Contention for the storage: two jobs save concurrently, or data loaders read samples during saves.
 
-All saves are paced: each spreads its bytes over a given time (`pytest_ckpt.ranks.paced`).
+All saves are paced: a save spreads its bytes over a given time (`pytest_ckpt.ranks.paced`).
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _BYPASSED = "This engine writes its files without the store of a run, so its sav
 
 
 class InterferenceScenario:
-    """Measures paced saves during other work, in turns; rank 0 reports each result immediately.
+    """Measures paced saves without and with other work, in turns. Rank 0 reports the results of each pattern.
 
-    ``do`` and ``strategy`` save checkpoints into ``store``, whose files accept bytes at ``pace``. Each save has new
-    content. ``found`` describes the pace for the report. In turns of ``turn_seconds``, a data loader on each host reads
-    files of ``area`` at ``loader_bytes_per_second``. ``drop`` drops the cached data of the files that will be read
-    next. Checkpoint numbers follow ``after``.
+    ``do`` and ``strategy`` save checkpoints to ``store``, whose files accept bytes at ``pace``. Each save has new
+    content. ``found`` describes the pace for the report. A turn of data loaders takes ``turn_seconds``: a data loader
+    on each host reads files of ``area`` at ``loader_bytes_per_second``. ``drop`` drops the cached data of the files
+    that will be read next. Checkpoint numbers follow ``after``.
     """
 
     def __init__(
@@ -98,8 +98,10 @@ class InterferenceScenario:
         self._concurrent_bytes = 0
 
     def measure(self, rank_bytes: int, files: Sequence[Files]) -> None:
-        """Measure two jobs, then data loaders of ``files``; ``rank_bytes`` is the number of bytes that this rank
-        saves."""
+        """Measure saves of two concurrent jobs, then saves during reads of ``files`` by data loaders.
+
+        ``rank_bytes`` is the number of bytes that this rank saves.
+        """
         self._neighbour = self._do.new_ref(self._neighbour_number, "neighbour")
         if not self._learn_pace():
             for name in ("neighbour", "mixed"):
@@ -114,7 +116,7 @@ class InterferenceScenario:
         self._engine.release()
 
     def _learn_pace(self) -> bool:
-        """Save once without a pace to learn how many bytes a save's files have; return whether saves can be paced."""
+        """Save once without a pace to find the number of bytes of a save. Return whether saves can be paced."""
         at = self._do.all("prepare", "neighbour")
         with self._do.stage("content", at):
             self._engine.fill(self._next())
@@ -126,7 +128,7 @@ class InterferenceScenario:
         return not self._group.any_of(self._pace.is_bypassed)
 
     def _save_aside(self) -> None:
-        """Save this rank's files to a draft, and discard the draft instead of committing it."""
+        """Save this rank's files, and discard them instead of committing them."""
         clock = Clock(activity=self._activity)
         draft = self._store.begin(self._aside(self._saves_aside), clock)
         self._engine.save(draft, clock)
@@ -134,7 +136,7 @@ class InterferenceScenario:
         self._saves_aside += 1
 
     def _aside(self, save: int) -> CheckpointRef:
-        """Return the reference of a save that is not committed. Each number ``save`` gives another name."""
+        """Return the reference of a save that is not committed. Each number ``save`` results in a different name."""
         return replace(self._neighbour, attempt=save)
 
     def _remove_aside(self) -> None:
@@ -146,8 +148,8 @@ class InterferenceScenario:
             self._removed_aside = max(counts, default=0)
 
     def _two_jobs(self, rank_bytes: int) -> None:
-        """Use each half of the ranks as a job. In turns, measure saves of one job while the other job saves at the same
-        pace.
+        """Treat each half of the ranks as a job. In turns, measure the saves of one job while the other job saves at
+        the same pace.
         """
         ranks = math.ceil(self._group.size / 2)
         is_first = self._group.rank < ranks
@@ -177,8 +179,9 @@ class InterferenceScenario:
             send(self._do, "neighbour", found)
 
     def _save_concurrently(self, over: threading.Event) -> None:
-        """Save this rank's files repeatedly, until the save of the other job is over (``over`` is set), but at most
-        `CONCURRENT_SAVES` times.
+        """Save this rank's files repeatedly until ``over`` is set, at most `CONCURRENT_SAVES` times.
+
+        ``over`` is set when the save of the other job has ended.
         """
         self._pace.until(over)
         for save in range(CONCURRENT_SAVES):
@@ -192,7 +195,7 @@ class InterferenceScenario:
         self._pace.until(threading.Event())
 
     def _data_loaders(self, files: Sequence[Files]) -> None:
-        """In turns, read samples on every host: without saves, and while all ranks save."""
+        """Read samples on every host, in turns without saves and while all ranks save."""
         self._drop(files)
         turns: dict[bool, list[_Turn]] = {False: [], True: []}
         saves: list[float] = []
@@ -241,8 +244,8 @@ class InterferenceScenario:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
     def _ways(self, way: str) -> str:
-        """Return a text that describes how reads used the page cache. If hosts differ, it contains the number of hosts
-        for each way.
+        """Return a text that describes how reads used the page cache. If hosts differ, the text contains the host count
+        of each way.
         """
         counts = Counter(filter(None, self._group.gather(way)))
         if len(counts) < 2:
@@ -252,7 +255,7 @@ class InterferenceScenario:
     def _save_for(self, at: OperationRef, seconds: float) -> tuple[list[tuple[float, float]], list[float]]:
         """Save repeatedly until the saves have taken ``seconds`` in total.
 
-        Return the span of each save on this rank's clock, and on rank 0 the duration of each.
+        Return the start and end of each save on this rank's clock. On rank 0, also return the duration of each save.
         """
         spans, took = [], []
         left = seconds
@@ -274,9 +277,7 @@ class InterferenceScenario:
     def _save(
         self, at: OperationRef, *, takes_part: bool = True, meanwhile: Callable[[threading.Event], None] | None = None
     ) -> Operation | None:
-        """Save a checkpoint that is not one of the subject's own, and delete it. Return the save on rank 0, and None
-        elsewhere.
-        """
+        """Save an additional checkpoint, and delete it. Return the save on rank 0, and None elsewhere."""
         operation = self._do.save(
             self._strategy,
             self._number,
@@ -293,15 +294,15 @@ class InterferenceScenario:
         return operation
 
     def _next(self) -> int:
-        """Return the number of the next content. After the largest number, continue with the first."""
+        """Return the number of the next content. The first number follows the largest number."""
         self._content = self._content % _CONTENTS + 1
         return self._content
 
 
 class _Turn(NamedTuple):
-    """The results of the data loaders of all hosts in one turn; they are complete only on rank 0.
+    """The results of the data loaders of all hosts in one turn. They are complete only on rank 0.
 
-    ``p99`` covers the reads of all hosts. ``waited`` and ``client_busy`` are the maximum over hosts.
+    ``p99`` covers the reads of all hosts. ``waited`` and ``client_busy`` are maximums over hosts.
     """
 
     reads: int
@@ -311,7 +312,7 @@ class _Turn(NamedTuple):
 
     @classmethod
     def of(cls, of_hosts: Sequence[SampleReads]) -> _Turn:
-        """Combine the reads of all ranks; only one rank of each host has reads."""
+        """Return the combined reads of all ranks. Only the leader of each host has reads."""
         every = sorted(took for host in of_hosts for _, took in host.reads)
         return cls(
             reads=len(every),
@@ -346,7 +347,7 @@ class _Reader:
         self._say("")
 
     def end(self) -> SampleReads:
-        """Stop the reads and end the process; return the reads."""
+        """Stop the reads, and end the process. Return the reads."""
         self._say("")
         document = self._hear()
         self._process.communicate()
@@ -379,7 +380,7 @@ def send_not_run(do: Operations, name: Pattern, why: str) -> None:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure saves during other work."""
+    """Run this scenario for a subject."""
     task = at.task.paced
     assert task
     if task.not_run:
@@ -392,8 +393,8 @@ def measure(at: ScenarioContext) -> None:
 
 
 def _scenario(at: ScenarioContext, task: PacedTask, layout: Layout, shard: RankLayout) -> InterferenceScenario:
-    """Return the scenario for ``task``: this rank saves its ``shard`` of the checkpoint that ``layout`` describes, at
-    the pace of the task.
+    """Return the scenario for ``task``. In it, this rank saves ``shard``, a part of ``layout``, at the pace of the
+    task.
     """
     pace = Pace(task.seconds)
     store = paced_store(at.store, pace)

@@ -1,8 +1,8 @@
-"""Metadata: all ranks create, look up, list and remove many empty files; one rank removes old checkpoints.
+"""Metadata: all ranks create, look up, list and remove many empty files; then one rank removes old checkpoints.
 
-An error of the target ends the scenario and is part of its result: the measurement itself continues, because no
-required verdict depends on it. Ranks look up and list names that another host created, because the client that created
-a name may answer from its memory.
+Ranks look up and list names that another host created, because a client may answer from memory for names that it
+created itself. An error of the target ends the scenario and is part of its result. The run continues, because no
+required verdict depends on this scenario.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SHORTEST_SECONDS = 1e-9
 
 
 class ManyNamesScenario:
-    """Performs the steps in the directory ``tree``. After the first call that failed, all ranks stop."""
+    """Performs the steps of the scenario in the directory ``tree``. After the first failed call, all ranks stop."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ManyNamesScenario:
         self._failure: Failure | None = None
 
     def measure(self) -> None:
-        """Perform all steps until a call fails; rank 0 reports the results."""
+        """Perform all steps until a call fails. Rank 0 reports the results."""
         if self._many() and self._old_checkpoints():
             self._by_rank_0("rmdir", self._tree.remove_directory)
         group, names = self._group, self._names
@@ -90,7 +90,7 @@ class ManyNamesScenario:
         self._do.send(PatternMeasured(subject=self._do.subject, name="metadata", found=found))
 
     def _many(self) -> bool:
-        """Create, look up, list and remove the files; return True if every call succeeded."""
+        """Create, look up, list and remove the files. Return whether every call succeeded."""
         names, tree, rank, ranks = self._names, self._tree, self._group.rank, self._group.size
         made = [names.directory(number) for number in names.directories_of(rank, ranks)]
         own = [names.path(file) for file in names.files_of(rank, ranks)]
@@ -109,11 +109,11 @@ class ManyNamesScenario:
         )
 
     def _old_checkpoints(self) -> bool:
-        """Create the files of old checkpoints on all ranks, and remove them on rank 0; return True if every call
+        """Create the files of old checkpoints on all ranks, and remove them on rank 0. Return whether every call
         succeeded.
 
-        In jobs, one rank removes an old checkpoint (shutil.rmtree). Its listing must be complete, so rank 0 first waits
-        until it sees the names that other hosts created.
+        In jobs, one rank removes an old checkpoint (shutil.rmtree). It must see all files, so rank 0 first waits until
+        it sees the names that other hosts created.
         """
         old = [old_checkpoint(number) for number in range(REMOVALS)]
         own = self._names.old_files_of(self._group.rank, self._group.size)
@@ -126,8 +126,8 @@ class ManyNamesScenario:
         )
 
     def _removed(self, directory: str) -> bool:
-        """Let rank 0 remove ``directory`` in the way in which jobs remove an old checkpoint, and record the time.
-        Return True if every call succeeded.
+        """Let rank 0 remove ``directory`` as jobs remove an old checkpoint, and record the time. Return whether every
+        call succeeded.
         """
         self._cache.forget_names()
         is_done = self._by_rank_0("unlink", lambda: self._remove(directory))
@@ -162,8 +162,10 @@ class ManyNamesScenario:
         self._look_again("not listed", self._not_listed)
 
     def _look_again(self, kind: NameFaultKind, still_missing: Callable[[list[str]], list[str]]) -> None:
-        """Look for the missing names repeatedly, up to the STALE limit, because another host may have created them.
-        Record the names that are still missing as faults of this ``kind``.
+        """Look for missing names repeatedly, because another host may have created them. Then record missing names as
+        faults.
+
+        The time limit is the limit of requirement STALE. ``kind`` is the kind of the faults.
         """
         missing, end = self._missing, time.monotonic() + VISIBLE_WITHIN_SECONDS
         while missing and self._group.spans_hosts and time.monotonic() < end:
@@ -217,8 +219,9 @@ class ManyNamesScenario:
             self._faults.append(NameFault(kind=kind, rank=rank, host=host, name=paths[0], count=len(paths)))
 
     def _timed(self, call: NameCall, count: int, work: Callable[[], None]) -> bool:
-        """Drop cached names; then let all ranks perform ``work`` and record its time, as a step of ``count`` names.
-        Return True if every call succeeded.
+        """Drop cached names, let all ranks perform ``work``, and record the time. Return whether every call succeeded.
+
+        ``count`` is the number of names that all ranks together use in this step.
         """
         self._cache.forget_names()
         is_done = self._together(call, work)
@@ -230,12 +233,13 @@ class ManyNamesScenario:
         return is_done
 
     def _by_rank_0(self, call: NameCall, work: Callable[[], None]) -> bool:
-        """Let rank 0 perform ``work`` while the other ranks wait; return True if every call succeeded."""
+        """Let rank 0 perform ``work`` while the other ranks wait. Return whether every call succeeded."""
         return self._together(call, work if self._group.rank == 0 else lambda: None)
 
     def _together(self, call: NameCall, work: Callable[[], None]) -> bool:
-        """Let all ranks perform ``work`` at the same time; return True if every call succeeded. Rank 0 then knows the
-        seconds of each rank.
+        """Let all ranks perform ``work`` concurrently. Return whether every call succeeded.
+
+        Rank 0 then has the seconds of each rank.
         """
         self._parts += 1
         at, failure, self._left_out_seconds = self._do.one("metadata", "", self._parts), None, 0.0
@@ -266,8 +270,8 @@ class ManyNamesScenario:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Perform the steps in a directory of the run's area. If an error leaves the directory, the clean-up of the run
-    removes it.
+    """Run this scenario in a directory of the run's area. If an error leaves the directory, the run removes it at its
+    end.
     """
     names, do = at.task.metadata, at.do
     assert names

@@ -1,4 +1,4 @@
-"""Preemption notices: the time until the commit of the save that a job starts after its notice."""
+"""Preemption notices: the time from a notice until the job has committed a last checkpoint."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def measure_notice(
     group: Group, activity: Activity, do: Operations, strategy: Strategy, task: Task, *, whole_bytes: int
 ) -> None:
-    """Begin a save. As soon as the job may continue, send a notice to all ranks, which then save their present state.
+    """Begin a save. As soon as the job may continue, send a notice to all ranks, which then save their current state.
 
-    If the first save continues in the background, this is the worst moment, because the next save waits for it. This is
+    This is the worst moment for a notice, because the last save may wait for the first save. The measurement is
     repeated with the same two checkpoint numbers. ``whole_bytes`` is the size of a checkpoint.
     """
     first = task.operations + PATTERNS["preempt"].first
@@ -56,6 +56,6 @@ def measure_notice(
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure saves after a notice."""
+    """Run this scenario for a subject."""
     strategy = at.strategy(aside="notice")
     measure_notice(at.group, at.activity, at.do, strategy, at.task, whole_bytes=at.layout.bytes)

@@ -1,7 +1,7 @@
-"""A checkpoint that N ranks save, and 2N and N/2 ranks load by the engine's library, each in a separate launch.
+"""Resized jobs: N ranks save a checkpoint; 2N ranks and N/2 ranks load it with the engine's library.
 
-The launch of N ranks saves one checkpoint and leaves it on the target. Each other launch loads it several times, cold
-each time, and compares every byte with the content of the rank that saved it.
+Each of these jobs is a separate launch. The launch of N ranks saves the checkpoint and leaves it on the target. Each
+other launch loads the checkpoint several times, without cached data, and compares every byte.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ResizedRun:
-    """The work of the ranks in one launch for pattern ``resized``: save the checkpoint, or load it several times."""
+    """The work of the ranks in one launch of pattern ``resized``: save the checkpoint, or load it several times."""
 
     def __init__(
         self, group: Group, activity: Activity, task: Task, job: Job, name: Pattern, controller: Controller
@@ -103,14 +103,14 @@ class ResizedRun:
         do.send(PatternMeasured(subject=task.subject, name=self._name, found=resized))
 
     def _drop(self, cache: HostCache, files: Sequence[Files]) -> None:
-        """Wait until this rank sees the files that it is about to read, and drop them from the caches."""
+        """Wait until this rank sees the files that it will read next, and drop them from the caches."""
         self._do.await_files(files)
         with self._do.stage("drop caches", self._do.all("drop caches", self._name)):
             if self._task.drop_caches != "never":
                 cache.drop(self._task.drop_caches, files)
 
     def _names(self) -> tuple[str, ...]:
-        """Return the names of the saved files that contain this rank's parts of tensors."""
+        """Return the names of the files that contain this rank's parts of tensors."""
         savers = dict.fromkeys(part.rank for tensor in self._tensors for part in tensor.parts_of(self._group.rank))
         names = (name for rank in savers for name in names_to_read(self._layout.rank(rank), self._task.files))
         return tuple(dict.fromkeys((*names, *self._task.files.shared)))

@@ -1,4 +1,6 @@
-"""Resharded loads: by all replicas concurrently, by the ranks of the next host, by fewer readers, by more readers."""
+"""Resharded loads: all replicas load concurrently, ranks of another host load, fewer readers load, or more readers
+load.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,9 @@ _TOGETHER = "The ranks of this engine load together, each only its own files: th
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadPatterns:
-    """Measures loads in all these patterns; rank 0 reports each pattern as soon as it is measured.
+    """Measures all kinds of resharded loads. Rank 0 reports the result of each pattern as soon as it is measured.
 
-    ``loader`` creates a loader for a shard; None if ranks can only load together, each its own files. ``drop`` drops
+    ``loader`` creates a loader for any shard; None if ranks can only load together, each its own files. ``drop`` drops
     the cached data of the files that this rank will read next.
     """
 
@@ -92,11 +94,11 @@ def repeated_loads(
     bytes_each: int,
     restart: RestartReads | None = None,
 ) -> LoadPattern:
-    """Load a checkpoint `LOADS_OF_A_PATTERN` times, cold each time, then free the loader. Return the results, which are
-    complete only on rank 0.
+    """Load a checkpoint `LOADS_OF_A_PATTERN` times without cached data, then free the loader.
 
-    ``names`` are the files that this rank reads; ``drop`` drops their cached data. All ranks together read
-    ``bytes_each`` bytes of tensors in each load. ``reads`` describes a load for the report.
+    Return the results, which are complete only on rank 0. ``names`` are the files that this rank reads; ``drop`` drops
+    their cached data. In each load, all ranks together read ``bytes_each`` bytes of tensors. ``reads`` describes a load
+    for the report.
     """
     operations: list[Operation] = []
     checked, fault_count = 0, 0
@@ -127,7 +129,7 @@ def repeated_loads(
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure loads by ranks that did not write the files."""
+    """Run this scenario for a subject."""
     LoadPatterns(
         group=at.group,
         do=at.do,

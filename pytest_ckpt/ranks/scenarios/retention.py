@@ -1,4 +1,4 @@
-"""Retention: the subject's own saves keep only the newest checkpoints; one more save runs during a deletion."""
+"""Retention: after each of the subject's saves, old checkpoints are deleted. One more save runs during a deletion."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class SavesRetained:
-    """The subject's saves and deletes. ``kept`` are the numbers of the checkpoints on the target. ``saves`` contains,
-    on rank 0, the result of each save.
+    """The subject's saves and deletes.
 
-    ``retain`` is the number of newest checkpoints to keep; with 0, all are kept.
+    ``retain`` is the number of newest checkpoints to keep; 0 keeps all. ``kept`` are the numbers of the checkpoints on
+    the target. ``saves`` contains the result of each save, on rank 0 only.
     """
 
     def __init__(self, do: Operations, *, retain: int) -> None:
@@ -30,19 +30,19 @@ class SavesRetained:
 
     @property
     def newest_full(self) -> int:
-        """The newest kept checkpoint that is not a delta."""
+        """The number of the newest kept checkpoint that is not a delta."""
         return next(number for number in reversed(self.kept) if not self._do.is_delta(number))
 
     @property
     def usual_seconds(self) -> float:
-        """The median duration of the saves in seconds; only rank 0 knows it."""
+        """The median duration of the saves, in seconds. Only rank 0 knows it."""
         return statistics.median([o.seconds for o in self.saves] or [0.0])
 
     def save_all(self, strategy: Strategy, count: int, training: TrainingSteps | None = None) -> Retention | None:
-        """Save checkpoints 1 to ``count``, and delete the oldest ones if more exist than are retained. Return, on rank
-        0, the cost of deletions; None elsewhere, or if no checkpoint had to be deleted.
+        """Save checkpoints 1 to ``count``. If there are more than ``retain``, delete the oldest after each save.
 
-        Steps of ``training`` run during each save. The next save begins after steps have run undisturbed for a while.
+        Return the cost of deletions on rank 0; None elsewhere, or if there was no deletion. Steps of ``training`` run
+        during each save. Some undisturbed steps run before the next save.
         """
         if training:
             with self._do.stage("content", self._do.all("content")):
@@ -64,7 +64,7 @@ class SavesRetained:
         return None
 
     def delete_all(self, *, of_subject: bool) -> None:
-        """Delete the kept checkpoints and, with ``of_subject``, all other files of the subject."""
+        """Delete the kept checkpoints. If ``of_subject``, also delete all other files of the subject."""
         with self._do.stage("remove", self._do.all("remove")):
             for checkpoint in self.kept:
                 self._do.delete_own(checkpoint)
@@ -72,7 +72,7 @@ class SavesRetained:
         self.kept = []
 
     def _save_while_deleting(self, strategy: Strategy, checkpoint: int) -> Retention | None:
-        """Save another checkpoint while the oldest one is deleted. Return, on rank 0, the cost of deletions; None
+        """Save another checkpoint while the oldest checkpoint is deleted. Return the cost of deletions on rank 0, None
         elsewhere.
         """
         do, oldest = self._do, self.kept.pop(0)

@@ -1,8 +1,9 @@
-"""Reads samples at random, as data loaders do, in a separate process (``python -m`` this module).
+"""Reads samples at random offsets, as data loaders do, in a separate process (``python -m`` this module).
 
-The first line of standard input describes the reads as JSON. The second line starts them; the third line, or the end of
-the input, ends them. Then the process prints every read, and every wait of training for a sample (`SampleReads`). It is
-a separate process because reads in a rank's process would wait for Python instead of the storage.
+The process is separate because reads in a rank's process would be delayed by Python's global lock.
+
+Line 1 of standard input describes the reads as JSON. Line 2 starts the reads. Line 3, or the end of the input, ends
+them. Then the process prints every read, and every wait of training for a sample (`SampleReads`).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _BLOCK_BYTES = 4096
 
 @dataclass(kw_only=True, slots=True)
 class SampleReads:
-    """The reads of a host's data loader. Times are on the monotonic clock of that host.
+    """The reads of a host's data loader. Times are on the monotonic clock of the host.
 
-    ``reads`` are (begin, seconds) of each read. ``waits`` are (begin, seconds) of each wait of training for a sample,
-    because the queue was empty. ``busy`` is the share of the time in which the process used a CPU, or a thread waited
-    for one. ``way`` describes how reads used the page cache.
+    ``reads`` contains (begin, seconds) of each read. ``waits`` contains (begin, seconds) of each wait of training for a
+    sample because the queue was empty. ``busy`` is the share of the time in which the process used a CPU, or a thread
+    waited for a CPU. ``way`` describes how reads used the page cache.
     """
 
     reads: list[tuple[float, float]] = field(default_factory=list)
@@ -103,7 +104,7 @@ class _Loader:
             self.ready.release()
 
     def train(self) -> None:
-        """Use a sample each ``sample_seconds`` until stopped; a late sample delays all later ones."""
+        """Take a sample from the queue every ``sample_seconds``, until stopped. A late sample delays all later samples."""
         due = time.perf_counter() + PREFETCH_SECONDS
         while not self.over.wait(max(0.0, due - time.perf_counter())):
             if not self.ready.acquire(blocking=False):
@@ -115,14 +116,14 @@ class _Loader:
             due += self.sample_seconds
 
     def stop(self, readers: int) -> None:
-        """End the threads, including waiting ones."""
+        """Let all threads end, including threads that wait."""
         self.over.set()
         self.ready.release()
         self.room.release(readers)
 
 
 class _Untimed:
-    """A clock that records no phases, because this process reports no phases."""
+    """A clock that records nothing, because this process does not report phases."""
 
     def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
         """Ignore the phase."""
@@ -133,9 +134,7 @@ class _Untimed:
 
 
 def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader:
-    """Open the files so that every read comes from the storage, and read a block as a test; return their data
-    loader.
-    """
+    """Open the files so that every read comes from the storage. Read one block as a test, and return the data loader."""
     store: Store = load(area.opener)(area)
     opened = [store.open(of.ref, _Untimed()).source(name, fresh=True) for of in files for name in of.names]
     opened[0].read_into(0, mmap.mmap(-1, _BLOCK_BYTES))
@@ -144,7 +143,7 @@ def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader
 
 
 def main() -> None:
-    """Read the files that the standard input lists, from its second line to its end or third line."""
+    """Read samples as standard input requests, and print the reads. The module defines the lines of the input."""
     # The process must not continue to read after its rank has ended.
     die_with_parent()
     request = json.loads(sys.stdin.readline())

@@ -1,4 +1,4 @@
-"""Scaling: the same saves and loads by 1, 2, 4 … clients, in turns."""
+"""Scaling: 1, 2, 4 … clients perform the same saves and loads, in turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TOGETHER = "The ranks of this engine save and load together: a rank cannot be l
 
 @dataclass(slots=True)
 class _CountResults:
-    """The results so far for one count of clients; only rank 0 has them."""
+    """The results so far for one count of clients. Only rank 0 has results."""
 
     ranks: int
     bytes: int = 0
@@ -38,7 +38,7 @@ class _CountResults:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingScenario:
-    """Saves, loads and deletes checkpoints with some of the ranks; the other ranks wait.
+    """Saves, loads and deletes checkpoints with some of the ranks while the other ranks wait.
 
     ``drop`` drops the cached data of the files that this rank will read next.
     """
@@ -51,7 +51,7 @@ class ScalingScenario:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self) -> None:
-        """Measure saves and loads by each count of clients, `TURNS_OF_A_COUNT` times. Rank 0 reports the results."""
+        """Save and load with each count of clients, `TURNS_OF_A_COUNT` times. Rank 0 reports the results."""
         unit, clients = clients_of(self.group.share(self.group.gather(self.group.host)))
         counts = client_counts(max(clients) + 1)
         if self.task.is_collective or len(counts) < 2:
@@ -85,7 +85,9 @@ class ScalingScenario:
         self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", found=result))
 
     def _one(self, strategy: Strategy, index: int, of: _CountResults, *, takes_part: bool) -> Integrity:
-        """Save, load and delete one checkpoint, and add the results to ``of``. Return the comparison on rank 0."""
+        """Save, load and delete one checkpoint, and add the results to ``of``. Return the comparison, which is complete
+        on rank 0.
+        """
         do, number = self.do, self.task.operations + PATTERNS["scaling"].first + index
         at = do.one("scaling", "save", index)
         saved = do.save(strategy, number, role="scaling", at=at, takes_part=takes_part)
@@ -113,7 +115,7 @@ class ScalingScenario:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Save and load by growing counts of clients."""
+    """Run this scenario for a subject."""
     ScalingScenario(
         group=at.group,
         do=at.do,

@@ -1,6 +1,7 @@
-"""Serving: replicas load a model's weights concurrently, uncached and cached; one rank rewrites them as new files.
+"""Serving: replicas load a model's weights concurrently, uncached and cached.
 
-All ranks write the weights, each some of the files. Replicas read them in parts. Finally a single rank rewrites them.
+All ranks write the weights, each some of the files. The ranks of a replica each read a part of the weights. Finally one
+rank reads all files and writes them again, as a new checkpoint.
 """
 
 from __future__ import annotations
@@ -48,8 +49,7 @@ _COPIED_BYTES = 2 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingScenario:
-    """Measures loads of the weights from two checkpoints. All ranks wrote the first one; a single rank rewrote it as
-    the second.
+    """Measures loads of a model's weights, and their rewrite by one rank.
 
     ``drop`` drops the cached data of the files that this rank will read next.
     """
@@ -65,7 +65,7 @@ class ServingScenario:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self) -> None:
-        """Write the weights, load them in each I/O mode, rewrite them, compare the copy, and remove both
+        """Write the weights, and load them in each I/O mode. Then rewrite them, compare the copy, and remove both
         checkpoints.
         """
         do, number = self.do, self.task.operations + PATTERNS["serving"].first
@@ -91,7 +91,7 @@ class ServingScenario:
             do.delete(each)
 
     def _load(self, engine: WeightsEngine, number: int, way: IoMode, index: int, *, is_warm: bool) -> list[WeightsLoad]:
-        """Load the weights; return the result on rank 0, and an empty list elsewhere."""
+        """Load the weights. Return a list with the result on rank 0, and an empty list elsewhere."""
         do, names = self.do, self.weights.names
         if not is_warm:
             self.drop([do.files(number, names)])
@@ -144,9 +144,9 @@ class ServingScenario:
 class WeightsEngine:
     """The weights that one rank writes and reads, with the content of checkpoint ``number``.
 
-    One thread reads all data in one pass, like a rank of a serving engine; other threads compare every byte
-    concurrently. If a read waits for them, the wait is timed. If a page of a mapped file cannot be read, the process is
-    killed, like a serving engine.
+    One thread reads all data in one pass, as in a rank of a serving engine. Other threads compare every byte
+    concurrently. If a read waits for a comparison, the wait is timed. If a page of a mapped file cannot be read, the
+    kernel kills the process, as it kills a serving engine.
     """
 
     def __init__(self, weights: Weights, rank: int, content: Content, number: int, way: IoMode) -> None:
@@ -162,11 +162,11 @@ class WeightsEngine:
         self._found = FirstFaults()
 
     def facts(self) -> dict[str, str]:
-        """Return no facts, because this is not an engine that a subject names."""
+        """Return an empty dictionary, because no subject uses this engine."""
         return {}
 
     def fill(self, checkpoint: int) -> None:
-        """Allocate and touch the buffers before the timed part; content is generated when it is written."""
+        """Allocate the buffers before the timed part. The content is generated when it is written."""
         if not self._slots:
             self._slots = Buffers(_PIECES, _PIECE_BYTES).slots
 
@@ -181,9 +181,9 @@ class WeightsEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read and compare this rank's parts of all files; a missing file is an error.
+        """Read and compare this rank's parts of all files. Return the number of bytes. A missing file is an error.
 
-        The time of comparisons after the last byte arrived is left out.
+        The time of comparisons after the last byte has arrived is not counted.
         """
         self._found = FirstFaults()
         files = list(dict.fromkeys(piece.file for piece in self._pieces))
@@ -201,7 +201,7 @@ class WeightsEngine:
         return self._found.checked
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Return the comparisons made during the reads."""
+        """Return the results of the comparisons during the load."""
         found, self._found = self._found, FirstFaults()
         return found.comparison()
 
@@ -228,8 +228,8 @@ class WeightsEngine:
             return _mapped(path)
 
     def _read_files(self, files: Collection[int], clock: Clock) -> Ring[_Piece]:
-        """Read this rank's parts of the open files in one pass, and compare them concurrently. Return the ring of
-        buffers, which has the times of this pass.
+        """Read this rank's parts of the open files in one pass, and compare them concurrently. Return the ring with its
+        times.
         """
 
         def read(piece: _Piece, buffer: Bytes) -> int:
@@ -249,7 +249,7 @@ class WeightsEngine:
             )
 
     def _read(self, piece: _Piece, buffer: Bytes) -> int:
-        """Read a piece completely, or up to the end of the file; return the number of bytes."""
+        """Read a piece, up to its end or the end of the file. Return the number of bytes."""
         source, wanted = self._open[piece.file], buffer[: piece.stop - piece.start]
         if isinstance(source, np.ndarray):
             part = source[piece.start : piece.stop]
@@ -281,7 +281,7 @@ class _Piece(NamedTuple):
 
 
 def _mapped(path: str) -> Bytes:
-    """Return a mapping of a file; an empty array for an empty file, which cannot be mapped."""
+    """Map a file into memory and return it. If the file is empty, it cannot be mapped: return an empty array."""
     try:
         return np.memmap(path, dtype=np.uint8, mode="r")
     except ValueError:
@@ -289,7 +289,7 @@ def _mapped(path: str) -> Bytes:
 
 
 class Consolidator(WeightsEngine):
-    """Rank 0 reads the files of a committed checkpoint and writes them again; the other ranks only wait."""
+    """An engine whose save copies a committed checkpoint: rank 0 reads and writes all files, and the other ranks wait."""
 
     def __init__(
         self, weights: Weights, rank: int, content: Content, number: int, written: CommittedCheckpoint
@@ -298,7 +298,7 @@ class Consolidator(WeightsEngine):
         self._written = written
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Copy one file after the other through a small buffer."""
+        """Copy the files one after the other, through a small buffer, on rank 0."""
         for name in self._weights.names if self._rank == 0 else ():
             source = self._written.file(name)
             try:
@@ -313,7 +313,7 @@ class Consolidator(WeightsEngine):
 
 
 def measure(at: ScenarioContext) -> None:
-    """Load and rewrite weights without the optimizer."""
+    """Run this scenario for a subject."""
     task = at.task
     assert task.serving
     ServingScenario(

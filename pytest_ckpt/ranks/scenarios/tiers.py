@@ -1,8 +1,8 @@
-"""Saves to the local tier without and during drains, then restores of the newest checkpoint that is complete on all
-ranks.
+"""Tiers: saves to the local tier without and during drains, then restores of the newest complete checkpoint.
 
-Then a host loses its local tier. A partner host sends its copies back, and all ranks load from their tiers. Copies are
-sent from rank to rank over the ranks' network, as jobs do; the storage under test is not involved.
+If there are several hosts, one host then loses its local tier. A partner host sends back its copies of the lost files,
+and all ranks load from their local tiers. Copies are sent over the ranks' network, as in jobs, without the storage
+under test.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ FileSizes = tuple[tuple[str, int], ...]
 
 @dataclass(kw_only=True, slots=True)
 class TierScenario:
-    """Saves checkpoints of ``bytes`` over all ranks to the local tier, drains them and restores them.
+    """Saves checkpoints of ``bytes`` over all ranks to the local tier, drains them to the target, and restores them.
 
-    ``drop`` drops the cached data of files on the target that will be read next. ``do`` are the subject's operations on
-    the target; ``cache`` is the host's cache of the target's files.
+    ``do`` are the subject's operations on the target. ``cache`` is the host's cache of files on the target. ``drop``
+    drops the cached data of files on the target that will be read next.
     """
 
     group: Group
@@ -127,11 +127,11 @@ class TierScenario:
         ).measure()
 
     def _take_turns(self) -> tuple[int, int]:
-        """Save to the local tier, without and during drains. Return the numbers of the last drained checkpoint and of
-        the newest checkpoint.
+        """Save to the local tier, in turns without and during drains. Return the numbers of two checkpoints: last
+        drained, newest.
 
-        The newest checkpoint is not drained. At the end, the local tier contains only the newest checkpoint, and the
-        target only the drained one.
+        The newest checkpoint is not drained. At the end, it is the only checkpoint in the local tier. The last drained
+        checkpoint is the only one on the target.
         """
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         drains = Drains(self.store, self.tier, self.group, self.activity, self.options)
@@ -151,8 +151,9 @@ class TierScenario:
         return on_target, newest
 
     def _save(self, saves: SyncStrategy, number: int, drained: tuple[Drains, int] | None = None) -> float | None:
-        """Save checkpoint ``number`` to the local tier, and concurrently drain another checkpoint, if one is given.
-        Return the seconds of the save on rank 0, and None elsewhere.
+        """Save checkpoint ``number`` to the local tier. Return the seconds of the save on rank 0, and None elsewhere.
+
+        If ``drained`` is given, drain another checkpoint concurrently.
         """
         at = self.do.one("tiers", "save", number - self.task.operations - PATTERNS["tiers"].first + 1)
         pending: list[InFlight] = []
@@ -182,9 +183,9 @@ class TierScenario:
     def _restore(
         self, index: int, expected_tier: Literal["local", "target"], expected: int, near: HostCache
     ) -> TierRestore:
-        """Choose the newest complete checkpoint, load it if it is the expected one, and return the result.
+        """Choose the newest complete checkpoint. If it is the expected checkpoint, load it. Return the result.
 
-        ``near`` is the host's cache of the local tier's files.
+        ``near`` is the host's cache of files in the local tier.
         """
         self.activity.begin(self.do.one("tiers", "load", index))
         tier, number = self._newest_whole()
@@ -211,8 +212,9 @@ class TierScenario:
         return tuple(dict.fromkeys((*self._sizes[number], *self.task.files.shared)))
 
     def _newest_whole(self) -> tuple[Tier, int]:
-        """Return, on all ranks, the tier and number of the newest checkpoint for which all ranks have their files. The
-        local tier is preferred. Return an empty tier and 0 if there is no such checkpoint.
+        """Return, on all ranks, the tier and number of the newest checkpoint of which all ranks have their files.
+
+        If both tiers contain it, return the local tier. If there is no such checkpoint, return an empty tier and 0.
         """
         slug = self.task.subject.slug
         tiers: tuple[tuple[Tier, Store], ...] = (("local", self.tier), ("target", self.store))
@@ -246,7 +248,7 @@ class _Piece(NamedTuple):
 
 
 class PartnerTransfer(NamedTuple):
-    """The transfer of the files of rank ``owner`` from one rank to another, which is on another host."""
+    """The transfer of the files of rank ``owner`` from rank ``source`` to rank ``to``, which is on another host."""
 
     owner: int
     source: int
@@ -255,16 +257,14 @@ class PartnerTransfer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hosts:
-    """The names of the hosts, and the ranks of each host, in the same order. The next host stores the copies of a
-    host.
-    """
+    """The names of the hosts, and the ranks of each host in the same order. Each host's partner is the next host."""
 
     names: tuple[str, ...]
     ranks: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, group: Group) -> Hosts:
-        """Return, on all ranks, the hosts of a launch."""
+        """Return the hosts of a launch, on all ranks."""
         by_leader: dict[int, list[int]] = {}
         names: dict[int, str] = {}
         leaders = group.share(group.gather((group.from_host_leader(group.rank), group.host)))
@@ -274,7 +274,7 @@ class Hosts:
         return cls(names=tuple(names.values()), ranks=tuple(map(tuple, by_leader.values())))
 
     def to_partners(self) -> list[PartnerTransfer]:
-        """Return the transfers of each rank's files to a rank of the next host."""
+        """Return the transfers of each rank's files to a rank of the partner host."""
         return [
             PartnerTransfer(owner=owner, source=owner, to=partners[place % len(partners)])
             for owners, partners in zip(self.ranks, (*self.ranks[1:], self.ranks[0]), strict=True)
@@ -284,10 +284,10 @@ class Hosts:
 
 @dataclass(kw_only=True, slots=True)
 class PartnerScenario:
-    """Saves two checkpoints of ``bytes`` to the local tiers and copies them to partners; then the last host loses all
+    """Saves two checkpoints of ``bytes`` to the local tiers and copies them to partner hosts. Then the last host loses
     its files.
 
-    ``do`` performs operations in the local tier; ``cache`` is the host's cache of the local tier's files. Checkpoint
+    ``do`` performs operations in the local tier. ``cache`` is the host's cache of files in the local tier. Checkpoint
     numbers follow ``after``.
     """
 
@@ -304,7 +304,7 @@ class PartnerScenario:
     _buffers: dict[PartnerTransfer, Bytes] = field(default_factory=dict)
 
     def measure(self) -> NodeLoss:
-        """Save and copy twice, let a host lose its files, send its files back, load, and remove all checkpoints."""
+        """Save and copy twice, let a host lose its files, send the files back, load, and remove all checkpoints."""
         do, self._hosts = self.do, Hosts.of(self.group)
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         older = self.after + PATTERNS["tiers"].first + _COPIES
@@ -345,14 +345,15 @@ class PartnerScenario:
         return self.do.one("tiers", action, number - self.after - PATTERNS["tiers"].first + 1)
 
     def _sizes_of(self, number: int) -> tuple[FileSizes, ...]:
-        """Return, on all ranks, the sizes of each rank's files in its tier."""
+        """Return the sizes of each rank's files in its tier, on all ranks."""
         ref = self.do.ref(number)
         sizes = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
         return tuple(self.group.share(self.group.gather(tuple(sizes))))
 
     def _move(self, ways: Sequence[PartnerTransfer], number: int, new: int) -> float:
-        """Transfer files of checkpoint ``number``, and commit the received files as checkpoint ``new``. Return the
-        seconds on this rank's clock.
+        """Transfer files of checkpoint ``number``, and commit the received files as checkpoint ``new``.
+
+        Return the seconds on this rank's clock.
         """
         mine, group = self.group.rank, self.group
         self._buffers.clear()
@@ -403,8 +404,9 @@ class PartnerScenario:
                 source.close()
 
     def _write(self, way: PartnerTransfer, draft: Draft, clock: Clock) -> Iterator[None]:
-        """Write the pieces of the files in order. Yield before each piece, until its bytes have arrived in the buffer,
-        and after the last.
+        """Write the pieces of the files in order.
+
+        The generator yields before each piece. The caller resumes it when the bytes of the piece are in the buffer.
         """
         buffer, sink = self._buffer(way), None
         yield
@@ -425,14 +427,12 @@ class PartnerScenario:
         ]
 
     def _buffer(self, way: PartnerTransfer) -> Bytes:
-        """Return the memory for a transfer."""
         if way not in self._buffers:
             self._buffers[way] = Buffers(1, PARTNER_PIECE_BYTES).slots[0]
         return self._buffers[way]
 
     def _missing(self, back: Sequence[PartnerTransfer], number: int) -> int:
-        """Return, on all ranks, the number of files that are missing or have a wrong size on the ranks that must send
-        them."""
+        """Return, on all ranks, how many files are missing or have a wrong size on the ranks that must send them back."""
         ref = self.do.ref(number)
         wrong = sum(
             size_of_file(self.tier, ref, name, self.activity) != size
@@ -443,7 +443,7 @@ class PartnerScenario:
         return sum(self.group.share(self.group.gather(wrong)))
 
     def _lose(self, lost: Sequence[int], copies: Sequence[PartnerTransfer], newest: int) -> None:
-        """Delete all files that the host of the ranks ``lost`` stores: its own files, and its copies of another host's
+        """Delete all files in the tier of the host with the ranks ``lost``: its own files, and its copies of other
         files.
         """
         if self.group.rank in lost:
@@ -452,7 +452,7 @@ class PartnerScenario:
         self._remove_directory(newest, on=lost)
 
     def _delete_held(self, copies: Sequence[PartnerTransfer], number: int) -> None:
-        """Delete copies of checkpoint ``number`` on the hosts that store them."""
+        """Delete copies of checkpoint ``number`` on the hosts that store the copies."""
         ref = self.do.ref(number + _TO_COPY)
         for way in copies:
             if way.to == self.group.rank:
@@ -482,7 +482,7 @@ class PartnerScenario:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure saves to the local tier and drains to the target."""
+    """Run this scenario for a subject."""
     assert at.tier is not None
     TierScenario(
         group=at.group,

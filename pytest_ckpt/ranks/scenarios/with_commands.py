@@ -1,17 +1,18 @@
-"""Saves and loads in a separate launch, during which the controller runs commands that change the storage. Rank 0
-requests each command.
+"""Saves and loads in a separate launch, while the controller runs commands that change the storage.
 
-Failover: a fault is injected at random moments of saves and loads, and repaired after each. This launch comes last,
-because the storage may rebuild for a long time, which would disturb other measurements. For each fault, operations run
-one after the other until the fault command has returned. Then the repair command runs, then a save while the storage
-rebuilds. Every checkpoint that was committed is loaded, and every byte of it compared. If a commit ended with an error,
-its answer may have been lost. After the repair, a query shows whether the checkpoint exists.
+Rank 0 requests each command.
+
+Failover: a command injects a fault at a random moment of a save or load. Operations run one after the other until the
+fault command has returned. Then a command repairs the storage, and a save runs while the storage rebuilds. Every
+committed checkpoint is loaded, and every byte is compared. If a commit ended with an error, the checkpoint may exist:
+the answer may have been lost. After the repair, a query shows whether it exists. This launch comes last, because the
+storage may rebuild for a long time, which would disturb other measurements.
 
 Upgrade: saves and loads run in turns while a command restarts or upgrades the storage, which must continue to serve.
 
-Snapshots: a snapshot is taken in the middle of a save. Its clone must contain either no commit of that save or a
-complete one. Each such save is compared with a previous save without a snapshot. Checkpoints that are committed in the
-clone are loaded from it and compared: always the earlier checkpoint, and the save's checkpoint if it is there.
+Snapshots: a snapshot is taken in the middle of a save. Its clone must contain either no commit of the save, or a
+complete checkpoint. The save is compared with an earlier save without a snapshot. The earlier checkpoint is loaded from
+the clone and compared; so is the save's checkpoint if it is committed there.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ _EARLIEST, _LATEST = 0.1, 0.9
 
 
 class RunWithCommands(ABC):
-    """Base class of the launches in which commands run. It uses two checkpoint numbers in turns: one for a complete
-    checkpoint, the other for the next save.
+    """The base class of launches in which commands run.
+
+    It alternates between two checkpoint numbers: one for the newest complete checkpoint, the other for the next save.
     """
 
     def __init__(
@@ -101,11 +103,11 @@ class RunWithCommands(ABC):
 
     @abstractmethod
     def _measure(self) -> bool:
-        """Save and load, and report the results. Return whether the storage is in its original state."""
+        """Save, load and report the results. Return whether the storage is in its original state."""
 
     def _watched(self) -> AbstractContextManager[None]:
-        """Return a context manager that records the load of the ranks' hosts: for each operation in its block, and for
-        the whole block.
+        """Return a context manager that records how busy the hosts are, for each operation and for the complete
+        ``with`` block.
         """
         return self._do.host_load.spanning(self._name)
 
@@ -114,8 +116,8 @@ class RunWithCommands(ABC):
         return self._group.rank == 0
 
     def _share(self) -> float:
-        """Return the random fraction of an operation's duration after which a command is requested. It is the same on
-        all ranks.
+        """Return a random fraction of an operation's duration, after which a command is requested. It is equal on all
+        ranks.
         """
         return self._random.uniform(_EARLIEST, _LATEST)
 
@@ -123,7 +125,7 @@ class RunWithCommands(ABC):
         return DelayedRequest(self._controller, self._task.subject, command, seconds) if self._leads else None
 
     def _save(self, later: DelayedRequest | None = None) -> TrialResult:
-        """Save under the free number. If this succeeds, the number of the previous complete checkpoint becomes free."""
+        """Save under the free number. If the save succeeds, the previous checkpoint's number becomes free."""
         tried = self._try.save(self._free, self._next("save"), later)
         if not tried.failed:
             self._free, self._whole = self._whole, self._free
@@ -138,7 +140,7 @@ class RunWithCommands(ABC):
         return self._do.one(self._name, action, self._count)
 
     def _hold(self, tried: TrialResult) -> TrialResult:
-        """Return ``tried``, an operation on unchanged storage. Raises OSError if the operation failed."""
+        """Return ``tried``, an operation without a fault in the storage. Raises OSError if the operation failed."""
         if tried.failed:
             raise OSError(0, f"no fault was injected, but a {tried.operation.kind} failed: {tried.operation.error}")
         return tried
@@ -148,7 +150,7 @@ class RunWithCommands(ABC):
         return bool(self._group.share(seen))
 
     def _heard(self, request: RequestedCommand | None) -> CommandRun:
-        """Wait until a command that rank 0 requested has ended; return its result on all ranks."""
+        """Wait until a command that rank 0 requested has ended. Return its result, on all ranks."""
         with self._activity.wait():
             run = request.wait() if request else None
         shared: CommandRun = self._group.share(run)
@@ -159,10 +161,10 @@ class RunWithCommands(ABC):
 
 
 class FailoverRun(RunWithCommands):
-    """The failover launch of one task; rank 0 reports all known results after each fault."""
+    """The failover launch of one task. After each fault, rank 0 reports all results so far."""
 
     def _measure(self) -> bool:
-        """Save and load undisturbed, then with a fault in the storage."""
+        """Save and load without a fault, then with a fault during a save and during a load."""
         with self._watched():
             saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
         self._undisturbed = (saved.operation, loaded.operation)
@@ -177,10 +179,10 @@ class FailoverRun(RunWithCommands):
         return not not_run
 
     def _broken(self, kind: TriedKind, usual_seconds: float) -> str:
-        """Inject a fault during an operation, repair it and save. Return the reason why the launch cannot continue;
-        empty if it can.
+        """Inject a fault during an operation, repair the storage, and save again.
 
-        ``usual_seconds`` is the duration of an undisturbed operation of this kind.
+        Return the reason why the launch cannot continue; empty if it can. ``usual_seconds`` is the duration of such an
+        operation without a fault.
         """
         share = self._share()
         listed: list[OperationTrial] = []
@@ -240,7 +242,7 @@ class FailoverRun(RunWithCommands):
         return not_run
 
     def _after(self, kind: TriedKind) -> None:
-        """After an undisturbed save, load its checkpoint; after a load, do nothing."""
+        """If ``kind`` is a save without a fault, load its checkpoint."""
         if kind == "save":
             self._hold(self._load_whole())
 
@@ -288,11 +290,12 @@ class FailoverRun(RunWithCommands):
 
 
 class UpgradeRun(RunWithCommands):
-    """The upgrade launch of one task; rank 0 reports the results at the end."""
+    """The upgrade launch of one task. Rank 0 reports the results at the end."""
 
     def _measure(self) -> bool:
-        """Save and load undisturbed. Then save and load in turns until the command has returned or an operation has
-        failed.
+        """Save and load undisturbed. Then save and load in turns while the command runs.
+
+        The turns end with the first load after the command has returned, or when an operation fails.
         """
         with self._watched():
             saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
@@ -335,10 +338,10 @@ class UpgradeRun(RunWithCommands):
 
 
 class SnapshotRun(RunWithCommands):
-    """The snapshot launch of one task; rank 0 reports all known results after each snapshot."""
+    """The snapshot launch of one task. After each snapshot, rank 0 reports all results so far."""
 
     def _measure(self) -> bool:
-        """Save with and without a snapshot in turns."""
+        """Save without and with a snapshot, in turns."""
         # The first save replaces no checkpoint, so it is not used for comparison.
         self._hold(self._save())
         trials: list[SnapshotTrial] = []
@@ -360,7 +363,7 @@ class SnapshotRun(RunWithCommands):
         return not not_run
 
     def _pair(self) -> SnapshotTrial:
-        """Save without a snapshot, save with one, and inspect the snapshot's content."""
+        """Save without a snapshot, save with a snapshot, and compare the content of the snapshot."""
         share = self._share()
         while True:
             alone = self._hold(self._save())
@@ -398,8 +401,9 @@ class SnapshotRun(RunWithCommands):
         )
 
     def _clone(self, taken: CommandRun) -> tuple[Store | None, str]:
-        """Return the run's area in the clone, and an empty text. If the area is not accessible, return None and the
-        reason. The result is the same on all ranks.
+        """Return (run's area in the clone, empty text). If the area is not accessible on a host, return (None, reason).
+
+        All ranks have the same result.
         """
         with self._activity.in_phase("open"):
             clone, why = cast("StoreOfPaths", self._store).clone(taken.output)
@@ -410,10 +414,10 @@ class SnapshotRun(RunWithCommands):
         return clone, ""
 
     def _look(self, clone: Store, before: int, saved_during: TrialResult) -> tuple[bool, str]:
-        """Return whether the save during the snapshot is committed in the clone, and the error of loads from the clone
-        (empty without one).
+        """Return whether the save during the snapshot is committed in the clone, and the error of loads from the clone.
 
-        Checkpoint ``before`` is loaded in any case, and the save's checkpoint if it is committed there.
+        The checkpoint ``before`` is always loaded. The save's checkpoint is loaded if it is committed in the clone.
+        Without an error, the text is empty.
         """
         # If the save failed, it is under the free number, and the previous checkpoint is still the complete one.
         number = self._free if saved_during.failed else self._whole

@@ -1,1 +1,1 @@
-"""Save strategies, with a common protocol: when a job may continue while a checkpoint is saved."""
+"""Save strategies. A strategy defines when a job may continue while its checkpoint is saved."""

@@ -1,7 +1,7 @@
-"""Strategies ``async`` and ``hybrid``, and saves that continue in a background thread while the job continues.
+"""Strategies ``async`` and ``hybrid``, whose saves continue in a background thread while the job continues.
 
-``async``: the state is copied while the job waits; a thread writes the copy while the job continues. ``hybrid``: the
-job waits for a full save, and continues while a delta is written.
+With ``async``, the job waits while the state is copied, and continues while the copy is written. With ``hybrid``, the
+job waits for full saves, and continues while deltas are written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """The thread of a rank that writes in the background. All ranks create it together.
+    """The thread of a rank that writes in the background. All ranks create the object together.
 
     ``lane`` reports the thread's activity. ``group`` is a second group, in which the background threads of all ranks
     wait for each other.
@@ -45,9 +45,7 @@ class Background:
         self._in_flight: InFlight | None = None
 
     def wait(self) -> float:
-        """Wait until the previous background work has ended. Return the seconds of the wait. Raises the error of that
-        work.
-        """
+        """Wait until the previous background work has ended. Return the seconds of the wait. Raises the work's error."""
         start = time.perf_counter()
         if self._in_flight:
             with self._activity.wait():
@@ -55,8 +53,9 @@ class Background:
         return time.perf_counter() - start
 
     def begin(self, work: Callable[[], RankSave], start: float) -> InFlight:
-        """Start the background work of a save that began at ``start``. Return the save, which ends when all ranks have
-        done their work.
+        """Start the background work of a save that began at ``start``. Return the save.
+
+        The save ends when all ranks have ended their work.
         """
         self.lane.begin(self._activity.operation)
 
@@ -77,15 +76,16 @@ class Background:
 
 
 class InFlight:
-    """A save that continues in a thread. ``returned`` is the number of seconds from the start of the save until the job
-    could continue.
+    """A save that continues in a thread.
+
+    ``returned`` is the number of seconds from the start of the save until the job could continue.
     """
 
     def __init__(self, work: Future[RankSave], returned: float) -> None:
         self._work, self._returned = work, returned
 
     def poll(self) -> RankSave | None:
-        """Return the save's result; None while it runs. Raises the save's error."""
+        """Return the save's result; None while the save runs. Raises the save's error."""
         return self.wait() if self._work.done() else None
 
     def wait(self) -> RankSave:
@@ -95,9 +95,7 @@ class InFlight:
 
 
 class AsyncStrategy:
-    """Copies the state, then saves the copy in the background. At most one save is in flight: before the next save
-    copies the state, it waits for the save in flight.
-    """
+    """Copies the state, then saves the copy in the background. At most one save is in flight."""
 
     def __init__(
         self,
@@ -150,7 +148,7 @@ class AsyncStrategy:
         self._background.wait()
 
     def may_change_state(self, pending: InFlight) -> bool:
-        """Return True: the bytes are written from a copy, made before ``save`` returned."""
+        """Return True, because the save writes a copy of the state."""
         del pending
         return True
 
@@ -166,7 +164,8 @@ class AsyncStrategy:
 class HybridStrategy:
     """Saves deltas in the background, and full checkpoints while the job waits.
 
-    If the engine has no attribute ``holds_delta``, all its saves are full.
+    The engine's attribute ``holds_delta`` is true if the next save is a delta. Without this attribute, all saves are
+    full.
     """
 
     def __init__(
@@ -185,7 +184,9 @@ class HybridStrategy:
         self._delta = AsyncStrategy(engine=engine, store=store, group=group, activity=activity, options=options)
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
-        """Save a full checkpoint while the job waits, or copy a delta and begin to write the copy in the background."""
+        """Save a full checkpoint while the job waits. If the save is a delta, copy it and write the copy in the
+        background.
+        """
         if getattr(self.engine, "holds_delta", False):
             return self._delta.save(ref, takes_part=takes_part)
         self._delta.wait()
@@ -196,7 +197,7 @@ class HybridStrategy:
         return self._delta.facts()
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return True: a full save has ended, and a delta is written from a copy."""
+        """Return True, because a full save has ended, and a delta is written from a copy."""
         del pending
         return True
 

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSave:
-    """The result of one rank's save: the times of its stages, the rank's files, and the proof that they are durable.
+    """The result of one rank's save: the times of its stages, its files, and the proofs that they are durable and
+    committed.
 
-    ``durability`` is None on a rank that did not take part and fsynced no directory. ``commit`` is None on ranks that
-    do not commit.
+    ``durability`` is None on a rank that wrote no files and fsynced no directory. ``commit`` is None on ranks that do
+    not commit.
     """
 
     timing: SaveTiming
@@ -37,21 +38,24 @@ class Pending(Protocol):
     """A save that may still be running."""
 
     def poll(self) -> RankSave | None:
-        """Return the save's result; None while it runs. Raises the save's error."""
+        """Return the save's result; None while the save runs. Raises the save's error."""
 
     def wait(self) -> RankSave:
         """Wait until the save has ended, and return its result. Raises the save's error."""
 
 
 class Strategy(Protocol):
-    """Saves the content of its ``engine``. All ranks create it together, before their first save."""
+    """The protocol of a strategy, which saves the content of its ``engine``.
+
+    All ranks create the strategy together, before their first save.
+    """
 
     engine: Engine
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
-        """Save a checkpoint, and return when the job may continue. All ranks call this together.
+        """Save a checkpoint, and return as soon as the job may continue. All ranks call this together.
 
-        A rank that does not take part writes no files and waits with the others.
+        If ``takes_part`` is false, this rank writes no files and waits with the other ranks.
         """
 
     def facts(self) -> dict[str, str]:
@@ -77,23 +81,23 @@ class MakeStrategy(Protocol):
         options: EngineOptions,
         tier: Store | None = None,
     ) -> Strategy:
-        """Create and return the strategy, but write nothing. ``tier`` is the run's area in a local tier, if there is
-        one.
+        """Return a new strategy. Write nothing.
 
-        ``options`` are the engine's options. A strategy uses them for the work that it does itself.
+        ``options`` are the engine's options. A strategy uses some of them, such as the number of threads for a copy.
+        ``tier`` is the run's area in a local tier; None without a local tier.
         """
 
 
 def strategy_of(reference: str) -> MakeStrategy:
-    """Import and return the function that ``reference`` names as ``module:name``."""
+    """Import and return the function with the name ``reference``, in the form ``module:name``."""
     return cast("MakeStrategy", load(reference))
 
 
 def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) -> RankSave:
-    """Write this rank's files of a checkpoint and make them durable. Return the result, without the times of later
-    stages.
+    """Write this rank's files of a checkpoint, and make them durable. Return the files, their proof and the times so
+    far.
 
-    If the engine's library commits the checkpoint, it does so during this call. Otherwise `names_made_durable` must
+    If the engine's library commits the checkpoint, the commit is part of this call. Otherwise `names_made_durable` must
     still make the files' names durable.
     """
     draft = store.begin(ref, clock)
@@ -101,9 +105,9 @@ def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) 
 
 
 def part_of(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> RankSave:
-    """Return the record of the files that this rank has written to a draft. Call it once the files are durable.
+    """Return the record of the files that this rank has written to a draft. Call this after the files are durable.
 
-    ``commit`` is the proof that the engine's library committed the checkpoint; None if it did not.
+    ``commit`` is the proof that the engine's library has committed the checkpoint; None if it has not.
     """
     entries, durability = draft.written()
     timing = SaveTiming(phases=clock.phases)
@@ -113,7 +117,7 @@ def part_of(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> Ra
 def leads(group: Group, store: Store) -> bool:
     """Return whether this rank commits and deletes checkpoints in a store.
 
-    This is rank 0 or, in a local tier, one rank of each host.
+    In a local tier, one rank of each host does this; on the target, rank 0.
     """
     return group.leads_host if store.of_each_host else group.rank == 0
 
@@ -121,8 +125,9 @@ def leads(group: Group, store: Store) -> bool:
 def save_and_commit(
     engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, takes_part: bool
 ) -> RankSave:
-    """Write this rank's files, wait for all ranks, and commit. Return the result, with the times of these stages since
-    ``start``.
+    """Write this rank's files, wait for all ranks, and commit. Return the result with the times of these stages.
+
+    The times are counted from ``start``.
     """
 
     def write() -> RankSave:
@@ -141,10 +146,10 @@ def store_and_commit(
     start: float,
     takes_part: bool,
 ) -> RankSave:
-    """Call ``write``, which makes this rank's files durable. Then make the files' names durable, wait for all ranks,
-    and commit. Return the result, with the times of these stages since ``start``.
+    """Call ``write``, make the files' names durable, wait for all ranks, and commit. Return the result with the times.
 
-    If the engine's library has committed, the names are already durable.
+    ``write`` makes this rank's files durable. If the engine's library commits in ``write``, the names are already
+    durable. The times are counted from ``start``.
     """
     nothing = SaveTiming(phases=clock.phases)
     saved = write() if takes_part else RankSave(timing=nothing)
@@ -167,11 +172,10 @@ def store_and_commit(
 
 
 def names_made_durable(saved: RankSave, store: Store, group: Group, ref: CheckpointRef, clock: Clock) -> RankSave:
-    """After all ranks of a host have fsynced their files, let one of these ranks fsync the directory. Return ``saved``
-    with the proof and the time of this fsync.
+    """Wait until all ranks of this host have fsynced their files, then let the host's leader fsync the directory.
 
-    The fsync of a directory covers all names that processes of this client have created in it. So one call after the
-    last file of a host is sufficient. It does not cover names that another host created.
+    Return ``saved``, on the leader with the proof and the time of this fsync. The fsync of a directory covers all names
+    that processes of one client have created. So one fsync per host is sufficient, and one fsync for all hosts is not.
     """
     pending = saved.durability is not None and saved.durability.names_pending
     if group.sum_of_host(pending) and group.leads_host:
@@ -195,9 +199,9 @@ def names_made_durable(saved: RankSave, store: Store, group: Group, ref: Checkpo
 
 
 def all_have_written(group: Group, store: Store, entries: Sequence[Entry]) -> list[Entry]:
-    """Wait until all ranks have written. If the store requires the entries of all ranks, return them on rank 0.
+    """Wait until all ranks have written their files.
 
-    Otherwise, and on other ranks, return an empty list.
+    If the store requires the entries of all ranks, return them on rank 0. In all other cases, return an empty list.
     """
     if store.wants_entries:
         return [entry for of_rank in group.gather(tuple(entries)) for entry in of_rank]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SyncStrategy:
-    """A strategy without threads or copies: the save has ended when `save` returns."""
+    """A strategy without threads or copies. A save has ended when `save` returns."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class SyncStrategy:
         return CompletedSave(replace(saved, timing=replace(saved.timing, returned_seconds=ended, staged_seconds=ended)))
 
     def facts(self) -> dict[str, str]:
-        """Return an empty dictionary."""
+        """Return an empty dictionary, because this strategy has no facts."""
         return {}
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return True: the save has ended."""
+        """Return whether the save has ended, which is always true after `save` has returned."""
         return pending.poll() is not None
 
     def release(self) -> None:
-        """Return immediately, because no save is running."""
+        """Do nothing, because no save is running."""
 
 
 class CompletedSave:

@@ -1,8 +1,8 @@
-"""Strategy ``tiered``: the state is saved to a local tier while the job waits, then drained to the target.
+"""Strategy ``tiered``: the job waits while the state is saved to a local tier; then the save is drained to the target.
 
-Every rank drains its own files while the job continues. Some threads read the files from the local tier into a ring of
-buffers. The same number of threads write the data unchanged to the target, where rank 0 commits the checkpoint. The
-previous checkpoint stays in the local tier until the next one is complete.
+Every rank drains its own files while the job continues. Some threads read the files from the local tier into buffers;
+the same number of threads write the data unchanged to the target. Finally rank 0 commits the checkpoint on the target.
+The previous checkpoint stays in the local tier until the next checkpoint is complete there.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ if TYPE_CHECKING:
 
 
 def read_piece(source: Source, offset: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Fill ``data`` with the bytes of a file in the local tier from ``offset`` on, timed as a read. Raises OSError if
-    the file is truncated.
+    """Fill ``data`` with bytes of a file in the local tier, from ``offset`` on. The time counts as a read.
+
+    Raises OSError if the file is too short.
     """
     with clock.phase("read", name):
         _read(source, offset, data, name)
 
 
 def write_piece(sink: Sink, offset: int, count: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Write the first ``count`` bytes of ``data`` to the file at ``offset``, timed as a write. ``data`` has space for
-    padding.
+    """Write the first ``count`` bytes of ``data`` to a file at ``offset``. The time counts as a write.
+
+    ``data`` must have space for padding.
     """
     with clock.phase("write", name):
         _write(sink, offset, count, data)
@@ -59,9 +61,7 @@ def _read(source: Source, offset: int, data: Bytes, name: str) -> None:
 
 
 def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
-    """Write the first ``count`` bytes of ``data``, padded to the sink's alignment. The sink removes
-    the padding later.
-    """
+    """Write the first ``count`` bytes of ``data``, padded to the sink's alignment. The sink later removes the padding."""
     filled = -(-count // sink.alignment) * sink.alignment
     data[count:filled] = 0
     sink.write_at(offset, data[:filled])
@@ -70,8 +70,8 @@ def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
 class Copies:
     """Copies this rank's files of checkpoints from the local tier to the target, one file after the other.
 
-    The number of requests in flight of engine ``stream`` defines how many reads of a file run concurrently. The number
-    of concurrent writes is the same.
+    Several reads and as many writes of a file run concurrently. Their number follows from the requests in flight in the
+    options.
     """
 
     def __init__(self, store: Store, tier: Store, options: EngineOptions) -> None:
@@ -80,7 +80,7 @@ class Copies:
         self._use(options.request_bytes)
 
     def facts(self) -> dict[str, str]:
-        """Return how requests are made and which memory they use."""
+        """Return how requests are made, and which memory they use."""
         return {
             "drain": f"requests of {format_binary_bytes(self._piece_bytes)}, {self._depth} read from the local tier "
             f"while {self._depth} are written to the target, for each rank",
@@ -100,8 +100,9 @@ class Copies:
         self._slots = Buffers(2 * self._depth, piece_bytes).slots
 
     def copy(self, ref: CheckpointRef, names: Sequence[str], clock: Clock) -> RankSave:
-        """Copy the files ``names`` of a checkpoint that is committed in the local tier, and make them durable. Return
-        the record of the written files.
+        """Copy the files ``names`` of a checkpoint from the local tier, and make them durable. Return their record.
+
+        The checkpoint must be committed in the local tier.
         """
         store = self._tier
         draft, copy = self._store.begin(ref, clock), store.open(ref, clock)
@@ -110,7 +111,7 @@ class Copies:
         return part_of(draft, clock)
 
     def _copy_file(self, copy: CommittedCheckpoint, draft: Draft, name: str, clock: Clock) -> None:
-        """Copy a file to the target and make it durable. Pieces of the file are read and written concurrently."""
+        """Copy a file to the target, and make it durable. Pieces of the file are read and written concurrently."""
         source = copy.source(name)
         try:
             size = source.size
@@ -162,14 +163,14 @@ class Copies:
 
 
 class Drains:
-    """Drains of checkpoints from the local tier to the target, one at a time, concurrently with the ranks' work."""
+    """Drains checkpoints from the local tier to the target, one at a time, concurrently with the ranks' work."""
 
     def __init__(self, store: Store, tier: Store, group: Group, activity: Activity, options: EngineOptions) -> None:
         self._store, self._copies = store, Copies(store, tier, options)
         self._background = Background(group, activity)
 
     def facts(self) -> dict[str, str]:
-        """Return how requests are made and which memory they use."""
+        """Return how requests are made, and which memory they use."""
         return self._copies.facts()
 
     def wait(self) -> float:
@@ -179,11 +180,11 @@ class Drains:
     def begin(
         self, ref: CheckpointRef, names: Sequence[str], *, start: float, local_seconds: float = 0.0, waited: float = 0.0
     ) -> InFlight:
-        """Begin to drain this rank's files ``names`` of a checkpoint that is committed in the local tier. If ``names``
-        is empty, this rank only waits for the others.
+        """Begin to drain this rank's files ``names`` of a checkpoint. If ``names`` is empty, this rank only waits for
+        the others.
 
-        The save began at ``start``. It has taken ``local_seconds`` so far, of which it waited ``waited`` seconds for
-        the previous drain.
+        The checkpoint must be committed in the local tier. The save began at ``start``. It has taken ``local_seconds``
+        so far. ``waited`` of these seconds were a wait for the previous drain.
         """
 
         def drain() -> RankSave:
@@ -210,8 +211,9 @@ class Drains:
 
 
 class TieredStrategy:
-    """Saves to the local tier, then drains from it to the target. The local tier keeps the newest checkpoint. It keeps
-    the previous one until the newest is complete.
+    """Saves to the local tier, then drains the save to the target.
+
+    The local tier keeps the newest checkpoint. It keeps the previous checkpoint until the newest is complete there.
     """
 
     def __init__(
@@ -261,7 +263,7 @@ class TieredStrategy:
         return pending
 
     def may_change_state(self, pending: InFlight) -> bool:
-        """Return True: the state is already in files of the local tier, from which it is drained."""
+        """Return True, because the state is already in files of the local tier."""
         del pending
         return True
 

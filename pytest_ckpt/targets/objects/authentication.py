@@ -1,9 +1,9 @@
-"""Credentials, region and endpoint of a store, and the signature of requests for S3.
+"""Credentials, region and endpoint of an object store, and the signature of S3 requests.
 
-Keys are first looked up in the environment. Profile files and machine roles are read by botocore, which needs 40 MB of
-memory and is imported only if the environment has no keys. Credentials stay in this process.
+Keys are first looked up in the environment. If the environment has no keys, botocore is imported (40 MB of memory) to
+read profile files and machine roles. Credentials stay in this process.
 
-Source of the signature: AWS, "Authenticating Requests (AWS Signature Version 4)" for S3, with an unsigned payload; a
+Source of the signature: AWS, "Authenticating Requests (AWS Signature Version 4)" for S3, with an unsigned payload. A
 test uses the example of AWS.
 """
 
@@ -28,12 +28,12 @@ ANY_REGION = "us-east-1"
 
 
 class NoCredentialsError(Exception):
-    """There are no keys in the environment, a profile or a role; or the profile cannot be used."""
+    """The environment, profiles and roles contain no keys, or the profile cannot be used."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Keys:
-    """An access key and a secret key that sign requests, and a session token if there is one; never displayed."""
+    """An access key and a secret key that sign requests, and an optional session token; never displayed."""
 
     access_key: str
     secret_key: str
@@ -125,7 +125,7 @@ def signed(
     moment: str,
     body: str = UNSIGNED,
 ) -> dict[str, str]:
-    """Return the headers of a request: ``headers``, including ``host``, and its signature.
+    """Return ``headers`` with the signature of the request added. ``headers`` must include ``host``.
 
     ``path`` and ``query`` are encoded. ``moment`` is the time in UTC, as 20260102T030405Z. ``body`` is the body's
     SHA-256 in hexadecimal digits, or the marker of an unsigned body.
@@ -156,7 +156,7 @@ _SMALL_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """The destination of requests: a URL, and the part of the path that precedes every object key (``root``)."""
+    """The destination of requests: a URL, and the part of the path before every object key (``root``)."""
 
     url: str
     host: str
@@ -167,7 +167,7 @@ class Endpoint:
 
 
 class Dialect(Protocol):
-    """The endpoints of a store, and the signature of its requests; ``region`` is empty if the store has no regions."""
+    """The endpoints of a store, and the signature of its requests. Without regions, ``region`` is empty."""
 
     region: str
     endpoints: tuple[Endpoint, ...]
@@ -175,13 +175,13 @@ class Dialect(Protocol):
     def path(self, root: str, key: str) -> str:
         """Return the encoded path of a request for an object; ``root`` is the endpoint's path before the key.
 
-        Both parameters are empty for a request to the store itself.
+        For a request to the store itself, both parameters are empty.
         """
 
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Return the query and headers of a request, including its signature; path and query are encoded.
+        """Return the query and the headers of a request with its signature. ``path`` and ``query`` are encoded.
 
         Raises NoCredentialsError.
         """
@@ -191,7 +191,7 @@ class Dialect(Protocol):
 
 
 class PathOfKey:
-    """Base of dialects in which the path of a request is the endpoint's path, followed by the key."""
+    """Base class of dialects. The path of a request is the endpoint's path, followed by the key."""
 
     def path(self, root: str, key: str) -> str:
         """Return the encoded path of a request."""
@@ -213,7 +213,7 @@ class DialectOfS3(PathOfKey):
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Return the query and the headers with a signature, which includes the body only if it is small."""
+        """Return the query and the signed headers. Only a small body is part of the signature."""
         is_small = len(body) < _SMALL_BYTES and not isinstance(body, memoryview)
         sent = signed(
             method,
@@ -233,7 +233,7 @@ class DialectOfS3(PathOfKey):
         return keys.access_key, keys.secret_key, keys.token
 
     def _endpoint(self, url: str, bucket: str) -> Endpoint:
-        """Return the endpoint for requests to a bucket: the given URL, or AWS's own endpoint if the URL is empty."""
+        """Return the endpoint for requests to a bucket: the given URL, or AWS's own endpoint without a URL."""
         host, root = f"s3.{self.region}.{_suffix(self.region)}", f"/{bucket}"
         if not url and "." not in bucket:
             # AWS's TLS certificates cover bucket names without dots.
@@ -242,7 +242,7 @@ class DialectOfS3(PathOfKey):
 
 
 def endpoint_of(url: str, root: str) -> Endpoint:
-    """Return a URL as an endpoint; ``root`` is the part of the path that precedes every object key."""
+    """Return a URL as an endpoint; ``root`` is the part of the path before every object key."""
     parts = urllib.parse.urlsplit(url)
     return Endpoint(
         url=f"{parts.scheme}://{parts.netloc}",
@@ -255,7 +255,7 @@ def endpoint_of(url: str, root: str) -> Endpoint:
 
 
 def is_aws_itself(endpoint: str, region: str) -> bool:
-    """Return whether an endpoint is AWS's own endpoint for a region, which AWS libraries find by themselves."""
+    """Return whether an endpoint is AWS's own endpoint for a region. AWS libraries find it by themselves."""
     return (urllib.parse.urlsplit(endpoint).hostname or "").endswith(f"s3.{region}.{_suffix(region)}")
 
 

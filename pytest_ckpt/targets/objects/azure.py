@@ -1,9 +1,9 @@
 """Adapter: serves S3 requests on Azure Blob Storage, with its account and signature.
 
-Objects are block blobs, parts are blocks. Azure has no ids of uploads, so the name of each block contains the id that
-the adapter gave to the upload. Completing an upload commits the list of its blocks. To abort the upload of a new blob,
-the adapter commits an empty list, which discards the blocks, and deletes the empty blob. The adapter finds unfinished
-uploads by the names of the uncommitted blocks of all blobs. It computes a suffix range from the size of the blob.
+Objects are block blobs, and parts are blocks. Azure has no ids of uploads. So the adapter creates an id for each
+upload, and the name of each block contains this id. Completing an upload commits the list of its blocks. To abort the
+upload of a new blob, the adapter commits an empty list, which discards the blocks, and deletes the empty blob. The
+adapter finds unfinished uploads by the names of the uncommitted blocks of all blobs.
 
 The key of the account stays in this process. Source of the signature: Microsoft, "Authorize with Shared Key", for
 version 2009-09-19 and later.
@@ -109,7 +109,7 @@ class DialectOfAzure(PathOfKey):
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Return the query and the headers with a signature, which does not include the body, or with the token."""
+        """Return the query and the headers, with a signature or a token. The body is not part of the signature."""
         sent = {
             **headers,
             "x-ms-version": _VERSION,
@@ -133,7 +133,7 @@ class DialectOfAzure(PathOfKey):
     def _endpoint(self, url: str) -> Endpoint:
         """Return the endpoint for requests to the account.
 
-        On an IP address several accounts may share a host, so the path contains the account.
+        Several accounts may share the host of an IP address or localhost. In this case the path contains the account.
         """
         return endpoint_of(url, f"/{self._account.name}" if _is_of_many(url) else "")
 
@@ -208,7 +208,10 @@ class AzureAdapter(S3Adapter):
         return "true" in kept
 
     def _uploads(self, what: str, place: str, prefix: str) -> Iterator[tuple[str, str]]:
-        """Yield (key, upload id) of each unfinished upload below a prefix, found by uncommitted blocks of its blob."""
+        """Yield (key, upload id) of each unfinished upload below a prefix.
+
+        An unfinished upload has uncommitted blocks in its blob.
+        """
         marker = ""
         while True:
             page, _ = self._page(what, place, prefix=prefix, include="uncommittedblobs", marker=marker)
@@ -262,7 +265,7 @@ class AzureAdapter(S3Adapter):
     def _abort(self, what: str, place: str, key: str, upload: str) -> None:
         """Discard the uncommitted blocks of a blob that does not exist yet.
 
-        If the blob exists, Azure discards them at the next change of the blob.
+        If the blob exists, Azure discards the blocks at the next change of the blob.
         """
         del upload  # all blocks of a blob are committed together
         none = _list_of_blocks(())
@@ -291,7 +294,7 @@ class AzureAdapter(S3Adapter):
         return self._wire.ask(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
 
     def _range(self, what: str, place: str, key: str, asked: str) -> str:
-        """Convert a requested range to a range that Azure accepts, because Azure has no suffix ranges."""
+        """Return a range for Azure. Suffix ranges are converted, because Azure does not support them."""
         if not (last := re.fullmatch(r"bytes=-(\d+)", asked)):
             return asked
         size = int(self._wire.ask(what, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))

@@ -1,4 +1,4 @@
-"""Checksums of bodies that S3 clients send, by the names of their headers. Pure.
+"""Checksums of request bodies, by the name of the S3 header that contains the checksum. Pure.
 
 The standard library has neither CRC-32C nor CRC-64/NVME. They are computed here at about 10 MB/s, which is sufficient
 for the small bodies of checks.
@@ -21,7 +21,7 @@ class RunningChecksum(Protocol):
         """Add more bytes."""
 
     def digest(self) -> bytes:
-        """Return the checksum, its highest byte first."""
+        """Return the checksum, its most significant byte first."""
 
 
 class _Crc:
@@ -52,7 +52,7 @@ class _Crc32:
 
 @functools.cache
 def _table(polynomial: int) -> tuple[int, ...]:
-    """Return the table of a CRC, which has an entry for each byte value; the lowest bit of the CRC comes first."""
+    """Return the lookup table of a CRC, with an entry for each byte value. The CRC is computed lowest bit first."""
     rows = []
     for value in range(256):
         for _ in range(8):
@@ -74,7 +74,7 @@ ALGORITHMS: Mapping[str, Callable[[], RunningChecksum]] = {
 
 
 def checksum(header: str, data: bytes) -> str:
-    """Return the checksum of a body as the value of ``header``, whose name determines the algorithm."""
+    """Return the checksum of a body as the value of ``header``. The name of the header determines the algorithm."""
     running = ALGORITHMS[header]()
     running.update(data)
     return encoded(running)

@@ -1,7 +1,7 @@
-"""The requests of S3 that a run makes to a bucket.
+"""S3 requests of a run to a bucket.
 
-Every body of data is sent with its CRC-32, computed here. Errors are StoreErrors: OSErrors with the operation, the
-object, and the store's answer.
+Every body of data is sent with its CRC-32, which is computed here. Errors are StoreErrors: OSErrors with the operation,
+the object, and the store's answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_ASKED = "x-amz-checksum-sha1"
 class S3Requests(Protocol):
     """S3 requests to a store, directly or through an adapter.
 
-    ``digests`` are the headers that may contain the checksum of a body; ``kept`` are those that HEAD returns.
+    ``digests`` are the headers that may contain the checksum of a body. ``kept`` are the headers that HEAD returns.
     """
 
     digests: tuple[str, ...]
@@ -66,7 +66,7 @@ class S3Requests(Protocol):
 
 
 class S3Wire(Wire):
-    """Sends S3 requests unchanged."""
+    """Sends S3 requests directly, without an adapter."""
 
     digests = tuple(header for header in ALGORITHMS if header != _NOT_ASKED)
     kept = tuple(header for header in digests if header != MD5)
@@ -91,9 +91,9 @@ _XML = {"Content-Type": "application/xml"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectState:
-    """A store's facts about an object: its size in bytes, its ETag, and its CRC-32, empty if the store keeps none.
+    """A store's facts about an object: its size in bytes, its ETag, and its CRC-32 (empty if unknown).
 
-    For an object made of parts, ``crc32`` is without the suffix for the number of parts.
+    For an object made of parts, ``crc32`` does not contain the suffix with the number of parts.
     """
 
     bytes: int
@@ -111,7 +111,7 @@ class Version:
 
 
 class Bucket:
-    """A bucket, as accessed by one process; safe for several threads."""
+    """A bucket, as accessed by one process. Several threads may use it."""
 
     def __init__(self, place: BucketPrefix, access: Access, patience: Patience = OF_RANKS) -> None:
         self.place, self.access = place, access
@@ -135,7 +135,7 @@ class Bucket:
     # --- the bucket ---------------------------------------------------------------------------------------------------
 
     def look(self, prefix: str) -> Answer:
-        """List at most one key with a prefix; return the answer, whose headers contain the server's name and time."""
+        """List at most one key with a prefix. The headers of the answer contain the server's name and time."""
         query = [("list-type", "2"), ("prefix", prefix), ("max-keys", "1")]
         return self._wire.ask("list", "GET", self.place.url, query=query)
 
@@ -201,9 +201,10 @@ class Bucket:
         return True
 
     def read_into(self, key: str, offset: int, view: memoryview, moved: Callable[[int], None]) -> int:
-        """Read a range of an object until ``view`` is full or the object ends; return the number of bytes.
+        """Read a range of an object into ``view``, and return the number of bytes.
 
-        If a connection breaks during the transfer, the client reconnects, a few times, and repeats the complete range.
+        The read ends when ``view`` is full or the object ends. If the connection breaks, the client reconnects a few
+        times and repeats the complete range.
         """
         stop = offset + len(view) - 1
         if not len(view):
@@ -220,7 +221,7 @@ class Bucket:
         return answer.read
 
     def delete(self, key: str, version: str = "") -> None:
-        """Delete an object, or one version of it permanently; in S3 a missing object is not an error."""
+        """Delete an object, or permanently one version of it. As in S3, a missing object is not an error."""
         query = [("versionId", version)] if version else []
         with contextlib.suppress(FileNotFoundError):
             self._wire.ask("delete", "DELETE", self.url(key), key=key, query=query)
@@ -230,15 +231,15 @@ class Bucket:
         return [text for page in self._list(prefix) for text in _texts(page, "Contents", "Key")]
 
     def states_below(self, prefix: str) -> Iterator[tuple[str, int, str]]:
-        """Yield key, bytes and the time of the last change (ISO 8601) of each object below a prefix (only S3)."""
+        """Yield (key, bytes, ISO 8601 time of the last change) of each object below a prefix. Only for S3."""
         for page in self._list(prefix):
             keys, sizes, times = (_texts(page, "Contents", name) for name in ("Key", "Size", "LastModified"))
             yield from zip(keys, map(int, sizes), times, strict=True)
 
     def directories(self, prefix: str) -> list[str]:
-        """Return every distinct beginning of the keys with a prefix, up to the first slash after the prefix.
+        """Return the distinct beginnings of keys with a prefix, up to the first slash after the prefix.
 
-        The results include the prefix and the slash; keys without such a slash are omitted.
+        The results include the prefix and the slash. Keys without such a slash are omitted.
         """
         return [text for page in self._list(prefix, "/") for text in _texts(page, "CommonPrefixes", "Prefix")]
 
@@ -287,7 +288,7 @@ class Bucket:
         self._wire.ask("abort upload", "DELETE", self.url(key), key=key, query=[("uploadId", upload)])
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """Return key and upload id of all uploads that were neither completed nor aborted."""
+        """Return (key, upload id) of each unfinished upload below a prefix."""
         return [
             pair
             for page in self._marked("list uploads", "uploads", prefix, "upload-id-marker", "NextUploadIdMarker")
@@ -310,9 +311,9 @@ class Bucket:
         return self._wire.ask("put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view)
 
     def _marked(self, what: str, word: str, prefix: str, asked: str, told: str) -> Iterator[ET.Element]:
-        """Yield the pages of a listing whose next page is identified by two markers: a key, and a second marker.
+        """Yield the pages of a listing. Two markers identify the next page: a key, and a second marker.
 
-        ``word`` names the listing. A page contains the second marker in the field ``told``; the next request sends it
+        ``word`` names the listing. A page contains the second marker in the field ``told``. The next request sends it
         in the query parameter ``asked``.
         """
         marker: list[tuple[str, str]] = []
@@ -350,7 +351,7 @@ def _parsed(answer: Answer, place: str) -> ET.Element:
 
 
 def _fields(page: ET.Element, group: str) -> list[dict[str, str]]:
-    """Return the fields of each element with the name ``group`` in a page, by the name of the field."""
+    """Return the fields of each element ``group`` in a page, by the name of the field."""
     return [{local_name(field): field.text or "" for field in child} for child in page if local_name(child) == group]
 
 

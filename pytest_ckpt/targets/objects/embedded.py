@@ -1,4 +1,4 @@
-"""An S3 server on this host for a first run. It is a separate process that ends with its parent."""
+"""An S3 server on this host for a first run. The server is a separate process that ends with its parent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _END_SECONDS = 10.0
 
 @contextlib.contextmanager
 def serve(location: str, access: Access) -> Iterator[Access]:
-    """Run the embedded server with one bucket during a block; yield how clients reach the server.
+    """Run the embedded server with one bucket during a block; yield the network access to the server.
 
     ``location`` names the bucket. Raises UsageError if the server does not start.
     """
@@ -40,7 +40,7 @@ def serve(location: str, access: Access) -> Iterator[Access]:
 
 
 class Embedded:
-    """The embedded server, which the constructor starts; ``access`` describes how clients reach it."""
+    """The embedded server, which the constructor starts. ``access`` describes how clients reach it."""
 
     def __init__(self, access: Access) -> None:
         with tempfile.TemporaryFile("w+") as log:

@@ -1,6 +1,7 @@
-"""Errors of a store, a connection or a client library, converted to OSErrors without identities, with remedies.
+"""Converts errors of a store, a connection or a client library to OSErrors with remedies.
 
-The text of a library is not repeated, because it may contain keys, tokens and account names.
+The messages contain no identities. The text of a library is not repeated, because it may contain keys, tokens and
+account names.
 """
 
 from __future__ import annotations
@@ -82,9 +83,9 @@ _REMEDIES = {
 
 
 class StoreError(OSError):
-    """An error that a store answered, or a store that did not answer.
+    """An error that a store reported, or a store that did not answer.
 
-    ``code`` is the store's own error code, empty if there is none; ``may_pass``: the same request may succeed later.
+    ``code`` is the store's own error code, or empty. If ``may_pass``, the same request may succeed later.
     """
 
     code = ""
@@ -108,7 +109,7 @@ class StoreFileExistsError(StoreError, FileExistsError):
 
 
 class CutError(http.client.HTTPException):
-    """A connection ended before the end of a body; the text states the received and expected bytes and the offset."""
+    """A connection ended before the end of a body. The text states received and expected bytes, and the offset."""
 
     def __init__(self, received: int, promised: int, offset: int) -> None:
         super().__init__(
@@ -122,7 +123,7 @@ def is_cut(error: Exception) -> bool:
 
 
 def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
-    """Return a StoreError for an error that a store answered.
+    """Return a StoreError for an error that a store reported.
 
     Texts in ``hidden``, such as the client's keys, are removed from the message.
     """
@@ -139,7 +140,7 @@ def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[
 
 
 def of_connection(error: Exception, what: str, place: str) -> StoreError:
-    """Return a StoreError for the failure of a connection; it counts as temporary unless TLS failed."""
+    """Return a StoreError for a failed connection. All failures except TLS failures count as temporary."""
     if isinstance(error, TimeoutError):
         made = _made(errno.ETIMEDOUT, f"{what}: the endpoint did not answer in time", place)
     elif isinstance(error, ConnectionRefusedError):
@@ -161,8 +162,8 @@ def of_connection(error: Exception, what: str, place: str) -> StoreError:
 def of_library(library: str, status: int, code: str, kind: str, number: int, what: str, place: str) -> StoreError:
     """Return a StoreError for an error of a third-party library, with status and code if these are known.
 
-    If they are not known, the text contains ``kind``, and the errno is ``number``. The library's own text is not used,
-    because it may contain identities.
+    Without status and code, the text contains ``kind``, and the errno is ``number``. The library's own text is not
+    used, because it may contain identities.
     """
     known = code if code in _CODES or code in _REMEDIES or code in _PASSING_CODES else ""
     words = ", ".join(filter(None, (f"status {status}" if status else "", known))) or kind
@@ -177,9 +178,9 @@ def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> S
 
 
 def fields_of(data: bytes) -> dict[str, str]:
-    """Return the texts of an answer by name: the top-level texts of XML, or code and message of a JSON error.
+    """Return the texts of an answer by name.
 
-    Other answers give an empty result.
+    These are the top-level texts of XML, or code and message of a JSON error. Other answers give an empty result.
     """
     if data.lstrip()[:1] == b"{":
         return _fields_of_json(data)
@@ -191,7 +192,7 @@ def fields_of(data: bytes) -> dict[str, str]:
 
 
 def _fields_of_json(data: bytes) -> dict[str, str]:
-    """Return code and message of Google's JSON error by the names that S3 uses; empty if it is not such an error."""
+    """Return code and message of Google's JSON error, by the names that S3 uses; empty for other JSON."""
     try:
         error = json.loads(data)["error"]
         reasons = error.get("errors") or [{}]
@@ -218,14 +219,14 @@ def _made(number: int, text: str, place: str, code: str = "") -> StoreError:
 
 
 def without_identities(text: str) -> str:
-    """Return a store's message without names of accounts, keys and signatures."""
+    """Return a store's message in which names of accounts, keys and signatures are masked."""
     for pattern, instead in _IDENTITIES:
         text = pattern.sub(instead, text)
     return " ".join(text.split())
 
 
 def refusal(what: str, error: OSError, remedy: str = "") -> UsageError:
-    """Return the UsageError with which a run refuses to begin after an ``error`` of the store."""
+    """Return the UsageError for an ``error`` of the store that prevents the start of a run."""
     message = (error.strerror or str(error)).rstrip(".")
     return UsageError(f"{what}: {message}.", remedy or (error.remedy if isinstance(error, StoreError) else _LOOK))
 
@@ -247,10 +248,10 @@ _STATUS = re.compile(r"response_status: (\d{3})")
 
 
 def translate_error(error: BaseException, client: str, what: str, place: str) -> Exception:
-    """Return an error of a client library as a StoreError that contains only a known status and code.
+    """Return an error of a client library as a StoreError with only a known status and code.
 
     ``what`` is the operation, and ``place`` its object. If the stored object is too short for the requested range, the
-    result is an EOFError, because the stored object differs from the saved one.
+    result is an EOFError. The stored object then differs from the saved object.
     """
     status, code = _said(error)
     if status == _NO_SUCH_RANGE or code == "InvalidRange":

@@ -1,12 +1,11 @@
 """Adapter: serves S3 requests on Google Cloud Storage's JSON API, with its account.
 
-Google's XML API supports S3's multipart uploads, but is not used for two reasons. It accepts no condition when an
-upload is completed, so that an upload could overwrite an existing object. It also needs separate keys (HMAC), which few
-jobs have.
+Google's XML API supports S3's multipart uploads, but has two disadvantages. It accepts no condition when an upload is
+completed, so an upload could overwrite an existing object. It needs separate keys (HMAC), which few jobs have.
 
-A multipart upload is Google's parallel composite upload: each part is an object. Completing the upload composes the
-parts, 32 at a time, and deletes them. The keys of the parts begin with the key of their object, so the clean-up of a
-run's prefix also removes them. The ETag of an object is its generation, which Google uses in conditions.
+In the JSON API, a multipart upload is a parallel composite upload: each part is an object. Completing the upload
+composes the parts, 32 at a time, and deletes them. The keys of the parts begin with the key of their object, so the
+clean-up of a run's prefix also removes them. The ETag of an object is its generation, which Google uses in conditions.
 
 The library google-auth (extra ``gcs``) finds the account: the file in GOOGLE_APPLICATION_CREDENTIALS, the login of
 gcloud, or the service account of a machine. If STORAGE_EMULATOR_HOST is set, requests are not signed.
@@ -43,7 +42,7 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 class DialectOfGoogle:
-    """Requests with a token of OAuth 2.0. Raises StoreError if there is no token."""
+    """Requests with an OAuth 2.0 token. Raises StoreError if there is no token."""
 
     region = ""
 
@@ -60,7 +59,7 @@ class DialectOfGoogle:
         self.endpoints = tuple(endpoint_of(url, "") for url in urls)
 
     def path(self, root: str, key: str) -> str:
-        """Return the path of a request; ``key`` is a path of the API, in which names of objects are already encoded."""
+        """Return the path of a request. ``key`` is an API path in which names of objects are already encoded."""
         return f"{root}/{key}"
 
     def signed(
@@ -112,7 +111,7 @@ def _first_sentence(error: Exception) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedObject:
-    """Google's facts about an object; only objects that were not composed have an MD5."""
+    """Google's facts about an object. Composed objects have no MD5."""
 
     key: str
     bytes: int
@@ -131,7 +130,7 @@ class Page:
 
 
 def object_of(said: Any) -> ListedObject:
-    """Return Google's description of an object, a part of a JSON answer, as a `ListedObject`."""
+    """Return Google's description of an object in a JSON answer as a `ListedObject`."""
     return ListedObject(
         key=str(said.get("name", "")),
         bytes=int(said.get("size", -1)),
@@ -141,7 +140,7 @@ def object_of(said: Any) -> ListedObject:
 
 
 def parsed(answer: Answer, place: str) -> Any:
-    """Return an answer's JSON object. Raises StoreError."""
+    """Return an answer's JSON object. Raises StoreError if the answer is not a JSON object."""
     try:
         document = json.loads(answer.data)
     except ValueError:
@@ -158,8 +157,8 @@ _PIECE = re.compile(r"(?P<key>.+)\.upload-(?P<upload>[0-9a-f]{16})/(?:(?P<name>[
 class ComposedPart:
     """A temporary object of an upload: a part, or several parts composed into one.
 
-    ``key`` is the key of the uploaded object, ``upload`` the id of the upload. ``name`` is the name of the temporary
-    object within the upload; empty for the prefix of the upload.
+    ``key`` is the key of the uploaded object, ``upload`` the id of the upload. ``name`` is the temporary object's name
+    within the upload. An empty name refers to the prefix of the upload.
     """
 
     key: str
@@ -186,7 +185,7 @@ def joined_key(key: str, upload: str, level: int, number: int) -> str:
 
 
 def piece_of(key: str) -> ComposedPart | None:
-    """Return the temporary object of an upload that has this key; None for the key of a normal object."""
+    """Return the temporary object of an upload that has this key. For the key of a normal object, return None."""
     match = _PIECE.fullmatch(key)
     return ComposedPart(key=match["key"], upload=match["upload"], name=match["name"] or "") if match else None
 
@@ -267,7 +266,10 @@ class GoogleAdapter(S3Adapter):
                 return
 
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Return whether the bucket has versions or soft deletion; `ask` reports both as S3's versioning."""
+        """Return whether the bucket has versions or soft deletion.
+
+        `ask` reports versions and soft deletion as S3's versioning.
+        """
         query = [("fields", "versioning,softDeletePolicy")]
         page = parsed(self._wire.ask(what, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
         soft = int((page.get("softDeletePolicy") or {}).get("retentionDurationSeconds", 0))
@@ -380,7 +382,7 @@ class GoogleAdapter(S3Adapter):
         return Answer(headers=headers, data=b"")
 
     def _remove(self, what: str, place: str, keys: Iterable[str]) -> None:
-        """Delete objects, several at a time; in S3 a missing object is not an error."""
+        """Delete objects, several at a time. As in S3, a missing object is not an error."""
 
         def remove(key: str) -> None:
             with contextlib.suppress(FileNotFoundError):
@@ -409,6 +411,6 @@ def _conditions(stated: Mapping[str, str], place: str) -> list[tuple[str, str]]:
 
 
 def _generation(etag: str) -> str:
-    """Return the generation of an ETag; for an invalid ETag, a generation that no object has."""
+    """Return the generation in an ETag. For an invalid ETag, return a generation that no object has."""
     text = etag.strip('"')
     return text if text.isdigit() else "1"

@@ -1,4 +1,4 @@
-"""The keys of a run's objects: the file names of other targets, below the run's own prefix."""
+"""The keys of a run's objects: the same file names as on other targets, below the run's own prefix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAXIMUM_PREFIX_BYTES = 600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketPrefix:
-    """The place of a target or of a run: a bucket, and a prefix without a trailing slash.
+    """The location of a target or of a run: a bucket, and a prefix without a trailing slash.
 
     An empty prefix means the whole bucket.
     """
@@ -38,7 +38,7 @@ class BucketPrefix:
 
     @property
     def url(self) -> str:
-        """The URL of the place, such as s3://bucket/prefix."""
+        """The URL of the location, such as s3://bucket/prefix."""
         return self.url_of(self.prefix) if self.prefix else f"{self.scheme}://{self.bucket}"
 
     def url_of(self, key: str) -> str:
@@ -47,15 +47,15 @@ class BucketPrefix:
 
     @property
     def below(self) -> str:
-        """The prefix of every key below the place."""
+        """The prefix of every key in the location: the location's prefix with a trailing slash."""
         return f"{self.prefix}/" if self.prefix else ""
 
     def area(self, run_id: str) -> BucketPrefix:
-        """Return the place of a run below this place."""
+        """Return the location of a run below this location."""
         return dataclasses.replace(self, prefix=f"{self.below}{RUN}{run_id}")
 
     def removal(self, access: Access) -> str:
-        """Return the command that removes everything below the place."""
+        """Return the command that removes everything below the location."""
         return removal_of(self.scheme, self.url, access)
 
     def removal_of_one(self, key: str, access: Access) -> str:
@@ -101,20 +101,20 @@ def prefix_of(area: AreaRef) -> BucketPrefix:
 
 
 def checkpoint_key(ref: CheckpointRef) -> str:
-    """Return the common prefix of a checkpoint's keys below the run's prefix; each save has a different one."""
+    """Return the common prefix of a checkpoint's keys below the run's prefix. It differs for each save."""
     again = f"-again-{ref.attempt}" if ref.attempt else ""
     return f"{ref.subject}/checkpoint-{ref.number:04d}{again}"
 
 
 def checkpoint_number(name: str) -> int | None:
-    """Return the number of a checkpoint from the part of a key that names the checkpoint; None for other text."""
+    """Return the number of a checkpoint, given the part of a key that names it; None for other text."""
     match = _CHECKPOINT.fullmatch(name)
     return int(match[1]) if match else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixKeys:
-    """The keys below a run's prefix, separated into the run's own keys and foreign keys."""
+    """The keys below a run's prefix: ``own`` are keys of the run, ``strange`` are foreign keys."""
 
     own: tuple[str, ...]
     strange: tuple[str, ...]
@@ -126,11 +126,12 @@ def sort_out(
     beside: Mapping[str, Sequence[str]],
     directories: Sequence[str],
 ) -> PrefixKeys:
-    """Separate the keys below a run's prefix into keys that the run may have created, and others.
+    """Divide the keys below a run's prefix into keys that the run may have created, and foreign keys.
 
-    ``files`` are the names of files in checkpoints, and ``beside`` the names next to checkpoints, both by subject. All
-    keys below ``directories`` are the run's own. The marker of a checkpoint counts as the run's own only if all other
-    keys of the checkpoint do, so it is kept if someone added an object. The owner's key is in neither group.
+    ``files`` are, by subject, the names of files in checkpoints. ``beside`` are, by subject, the names next to
+    checkpoints. All keys below ``directories`` are the run's own. The marker of a checkpoint is the run's own only if
+    all other keys of the checkpoint are. So the marker is kept if someone added an object. The owner's key is in
+    neither group.
     """
     own, markers, strange = [], [], []
     for key in keys:

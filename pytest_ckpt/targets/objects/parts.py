@@ -16,7 +16,7 @@ def crc32(data: Buffer) -> int:
 
 
 def encoded(checksum: int) -> str:
-    """Return a CRC-32 in the form that S3 uses."""
+    """Return a CRC-32 in the form that S3 uses: base64 of its four bytes, highest byte first."""
     return base64.b64encode(checksum.to_bytes(4, "big")).decode()
 
 
@@ -28,8 +28,8 @@ def composite(checksums: Sequence[int]) -> str:
 def check_whole(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
     """Check that the parts of an object are complete; return their total bytes.
 
-    ``parts`` are pairs of number (from 1) and bytes, sorted by number. Raises OSError if a part is missing, if a part
-    other than the last does not have ``step`` bytes, or if the total is not ``size`` (None: unknown).
+    ``parts`` are pairs of number (from 1) and bytes, sorted by number. Raises OSError if a part is missing, or if the
+    total is not ``size`` (None: unknown). All parts except the last must have ``step`` bytes.
     """
     total = sum(count for _, count in parts)
     is_complete = all(number == place for place, (number, _) in enumerate(parts, 1))

@@ -1,6 +1,6 @@
-"""Removal of a run's objects: automatically by name at its end, or manually by the run's prefix.
+"""Removes a run's objects: automatically at the end of the run, or manually.
 
-At the end of a run, a separate process removes the names that the run may have created. Manual removal: ``python -m
+At the end of a run, a separate process removes the names that the run may have created. Manually, ``python -m
 pytest_ckpt.targets.objects.remove s3://…`` removes all objects, unfinished uploads and older versions below the run's
 prefix. Objects outside of this prefix remain.
 """
@@ -31,9 +31,9 @@ _PATIENCE = Patience(connect_seconds=10, silent_seconds=20, attempts=3, bears=Tr
 
 
 def clean_in_process(request: Mapping[str, Any]) -> list[str]:
-    """Remove the objects of a run for `ObjectTarget.clean`; return the remains, one sentence each.
+    """Remove the objects of a run; return a sentence for each object or upload that remains.
 
-    A separate process calls this function.
+    `ObjectTarget.clean` calls this function in a separate process.
     """
     area = from_plain(AreaRef, request["area"])
     place = prefix_of(area)
@@ -88,7 +88,7 @@ def clean_in_process(request: Mapping[str, Any]) -> list[str]:
 def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
     """Return a sentence on the versions and delete markers that a bucket still keeps below an area.
 
-    Return no sentence if there are none, or if the bucket does not list them.
+    If there are none, or if the bucket does not list them, the result is empty.
     """
     try:
         kept = bucket.versions(bucket.place.below)
@@ -127,7 +127,7 @@ def _failures_of_each(
 def main(words: Sequence[str] | None = None) -> int:
     """Remove the objects that the arguments name; return the exit code.
 
-    0: all are removed, 1: the store refused it, 4: the arguments do not name the place of a run.
+    0: all are removed. 1: the store refused the removal. 4: the arguments do not name the location of a run.
     """
     args = _parser().parse_args(words)
     try:
@@ -148,7 +148,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _check_place(place: BucketPrefix) -> None:
-    """Raise UsageError if a place cannot be the place of a run."""
+    """Raise UsageError if a location cannot be the location of a run."""
     if not any(part.startswith(RUN) for part in place.prefix.split("/")):
         raise UsageError(
             f"{place.url}: this is not the place of a run: no part of it begins with {RUN}.",
@@ -162,9 +162,9 @@ def _removed_upload(bucket: Bucket, upload: str) -> str:
 
 
 def _removed(bucket: Bucket, *, one: bool) -> str:
-    """Remove one object, or everything below a place, with its unfinished uploads and older versions.
+    """Remove one object, or everything below a location. Return a phrase with the number of removed items.
 
-    Return a phrase with the number of removed items.
+    Unfinished uploads and older versions are also removed.
     """
     key = bucket.place.prefix
     prefix = key if one else bucket.place.below

@@ -1,4 +1,4 @@
-"""Base class of adapters, which serve S3 requests on a store with another protocol and answer in the form of S3."""
+"""Base class of adapters: an adapter performs S3 requests on an object store that has another protocol."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def added(top: ET.Element, name: str, **words: str) -> None:
 
 
 def not_implemented(message: str, place: str) -> StoreError:
-    """Return the error for a request that the store does not support."""
+    """Return the error "NotImplemented" (HTTP status 501) for a request that the store does not support."""
     error = StoreError(errno.ENOSYS, f"NotImplemented: {message}", place)
     error.status, error.code = 501, "NotImplemented"
     return error
@@ -46,9 +46,9 @@ DONE = Answer(headers={}, data=b"", status=204)
 
 
 class S3Adapter(ABC):
-    """A store with another protocol that has the interface of an S3 bucket; safe for several threads.
+    """An object store with another protocol, with the interface of an S3 bucket. Safe for several threads.
 
-    Each body is sent with its MD5.
+    The MD5 of each body is sent with the body.
     """
 
     digests: tuple[str, ...] = (MD5,)
@@ -86,7 +86,7 @@ class S3Adapter(ABC):
         into: memoryview | None = None,
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
-        """Perform an S3 request by requests of the store; return the answer in the form of S3. Raises StoreError."""
+        """Perform an S3 request with requests in the store's own protocol; return an S3 answer. Raises StoreError."""
         words, fields = dict(query), {name.lower(): value for name, value in (headers or {}).items()}
         upload = words.get("uploadId", "")
         match method:
@@ -122,15 +122,15 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Return whether the store keeps deleted objects for some time, so that their space is freed only later."""
+        """Return whether the store keeps deleted objects for some time. Deletion then frees their space only later."""
 
     @abstractmethod
     def _uploads(self, what: str, place: str, prefix: str) -> Iterable[tuple[str, str]]:
-        """Return key and id of the unfinished uploads below a prefix."""
+        """Return (key, upload id) of each unfinished upload below a prefix."""
 
     @abstractmethod
     def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
-        """Return a page of the bucket's keys in the form of S3; ``words`` are the parameters of the S3 request."""
+        """Return a page of the bucket's keys as S3 lists them; ``words`` are the parameters of the S3 request."""
 
     @abstractmethod
     def _make_bucket(self, what: str, place: str) -> Answer: ...
@@ -177,5 +177,5 @@ class S3Adapter(ABC):
 
 
 def md5_of(stated: Mapping[str, str], body: memoryview | bytes) -> str:
-    """Return the MD5 of a body in base64: the value in the headers ``stated``, or else the computed value."""
+    """Return the MD5 of a body in base64, from the headers ``stated`` if they contain it."""
     return stated.get(MD5) or base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()

@@ -1,8 +1,8 @@
-"""A run's area in a bucket.
+"""A run's area in a bucket: the objects of its checkpoints.
 
-The objects of a checkpoint have a common prefix. Rank 0 commits by an additional object, the marker, which lists all
-other objects with their bytes and checksums. Without the marker the checkpoint does not exist. A load reads the marker
-first, and a deletion removes it first.
+The objects of a checkpoint have a common prefix. To commit, rank 0 puts one more object, the marker. The marker lists
+all other objects with their sizes and checksums. A checkpoint without a marker does not exist. So a load reads the
+marker first, and a deletion removes it first.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pytest_ckpt.targets.without_paths import DraftWithoutPaths, SourceFile, Sto
 
 
 def library_place(bucket: Bucket, key: str) -> ObjectPlace:
-    """Return where a library finds the objects below a key.
+    """Return the place of the objects below a key, for a library that reads or writes them itself.
 
-    The result contains the endpoint that this process currently uses.
+    It contains the endpoint that this process currently uses.
     """
     return ObjectPlace(
         url=bucket.url(key),
@@ -45,10 +45,10 @@ WAY = "by requests over the network: the client keeps no cache"
 
 
 class ObjectSink:
-    """An object that is being written. ``size`` is in bytes; None: the size is unknown and only `write` is used.
+    """An object that is being written. ``size`` is in bytes; None: the size is unknown, and only `write` is used.
 
     `write` collects data until a part is complete. `write_at` sends from the caller's memory. `finish` completes the
-    upload and compares the object in the store with the sent bytes.
+    upload and compares size and CRC-32 of the stored object with the sent bytes.
     """
 
     alignment = 1
@@ -75,9 +75,9 @@ class ObjectSink:
         return self._part_bytes
 
     def write(self, data: Buffer) -> int:
-        """Append ``data``: send all parts that are complete now, and keep the rest for the next call.
+        """Append ``data``, and return its number of bytes.
 
-        Return the number of bytes of ``data``.
+        Complete parts are sent immediately; an incomplete part is kept for the next call.
         """
         view = memoryview(data).cast("B")
         step, done = self._part_bytes, 0
@@ -96,7 +96,7 @@ class ObjectSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Send ``data`` as the part at this offset, or as the complete object if it has only one part.
+        """Send ``data`` as the part at this offset. An object of only one part is sent by a single PUT.
 
         Raises OSError if ``data`` is not exactly one part.
         """
@@ -108,9 +108,9 @@ class ObjectSink:
         self._send(number + 1, view, is_complete=is_last and not number)
 
     def finish(self) -> Entry:
-        """Complete the object; return its entry with the store's acknowledgement.
+        """Complete the object; return its entry, with the checksum or ETag that the store acknowledged.
 
-        Raises OSError if the acknowledgement does not match the data.
+        Raises OSError if the acknowledged size or checksum differs from the sent data.
         """
         with self._phases.phase("fsync", self._name):
             if self._rest or not self._sent:
@@ -177,7 +177,7 @@ CHECKED, SIZED = "size and CRC-32", "only size and ETag"
 class ObjectsDraft(DraftWithoutPaths):
     """This rank's objects of a checkpoint that is being saved, below ``key``.
 
-    ``publish`` is a function that commits the checkpoint, given the entries of all ranks.
+    The function ``publish`` commits the checkpoint; it gets the entries of all ranks.
     """
 
     def __init__(
@@ -189,7 +189,10 @@ class ObjectsDraft(DraftWithoutPaths):
         self._adopted: list[str] = []
 
     def create(self, name: str, size: int | None) -> ObjectSink:
-        """Begin an object of ``size`` bytes; None: the size is unknown. Raises FileExistsError if the object exists."""
+        """Begin an object of ``size`` bytes. None: the size is unknown, and only `ObjectSink.write` is used.
+
+        Raises FileExistsError if the object exists.
+        """
         key = f"{self._key}/{name}"
         with self._phases.phase("open", name):
             if name in self._sinks or self._bucket.is_there(key):
@@ -198,15 +201,18 @@ class ObjectsDraft(DraftWithoutPaths):
         return self._sinks[name]
 
     def place(self) -> ObjectPlace:
-        """Return the place of this draft's objects for a library that writes them itself."""
+        """Return the place of this draft's objects, for a library that writes them itself."""
         return library_place(self._bucket, self._key)
 
     def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return a library's error at the store, without the library's text."""
+        """Return a library's error as an OSError without the library's text, which may contain access keys."""
         return translate_error(error, library, what, place)
 
     def adopt(self, names: Collection[str]) -> None:
-        """Add objects that a library wrote at `place` to this draft, with their sizes and ETags from the store."""
+        """Add objects that a library wrote at `place` to this draft.
+
+        Their sizes and ETags are queried from the store.
+        """
         self._adopted += names
         for name in names:
             with self._phases.phase("fsync", name):
@@ -216,7 +222,7 @@ class ObjectsDraft(DraftWithoutPaths):
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Return this rank's entries, and a proof of durability: the store's acknowledgements.
 
-        A bucket has no directories to sync.
+        Nothing is synced here, because a bucket has no directories.
         """
         proof = DurabilityProof(
             files_attempted=len(self._sinks) + len(self._adopted),
@@ -232,7 +238,7 @@ class ObjectsDraft(DraftWithoutPaths):
         return self._publish(entries)
 
     def abort(self) -> None:
-        """Remove this rank's objects and unfinished uploads, including the objects that a library wrote."""
+        """Remove this rank's objects and unfinished uploads, and the objects that a library wrote."""
         for name, sink in self._sinks.items():
             with contextlib.suppress(FileNotFoundError):
                 sink.abort()
@@ -243,15 +249,15 @@ class ObjectsDraft(DraftWithoutPaths):
 
 
 def marker_text(entries: Sequence[Entry]) -> bytes:
-    """Return the content of a marker: every object of the checkpoint, its bytes and the store's acknowledgement."""
+    """Return the content of a marker: name, size and acknowledged checksum of every object of the checkpoint."""
     objects = [{"name": e.name, "bytes": e.bytes, "checksum": e.checksum} for e in sorted(entries, key=_name)]
     return json.dumps({"objects": objects}, indent=1).encode() + b"\n"
 
 
 class ObjectsCommitted:
-    """The objects of a committed checkpoint, as listed in its marker; ``phases`` times the reads.
+    """The objects of a committed checkpoint, as its marker lists them. ``phases`` times the reads.
 
-    If a library commits by its own object (``commit``), the objects are all objects with the checkpoint's prefix.
+    If a library has its own commit object (``commit``), the checkpoint consists of all objects with its prefix.
     """
 
     def __init__(self, bucket: Bucket, key: str, phases: Phases, commit: str = "") -> None:
@@ -259,9 +265,9 @@ class ObjectsCommitted:
         self._entries: tuple[Entry, ...] | None = None
 
     def entries(self) -> Sequence[Entry]:
-        """Return the objects of the checkpoint; they are listed once and then cached.
+        """Return the objects of the checkpoint. They are listed at the first call.
 
-        Raises FileNotFoundError if there is no marker.
+        Raises FileNotFoundError if there is no marker, or no commit object of the library.
         """
         if self._entries is None and self._commit:
             with self._phases.phase("open", self._commit):
@@ -295,11 +301,11 @@ class ObjectsCommitted:
         return SourceFile(self.source(name))
 
     def place(self) -> ObjectPlace:
-        """Return the place of the objects for a library that reads them itself."""
+        """Return the place of the objects, for a library that reads them itself."""
         return library_place(self._bucket, self._key)
 
     def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return a library's error at the store, without the library's text."""
+        """Return a library's error as an OSError without the library's text, which may contain access keys."""
         return translate_error(error, library, what, place)
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
@@ -316,7 +322,7 @@ class ObjectsCommitted:
 
 
 class ObjectSource:
-    """An object that is open for reads of ranges."""
+    """An object that is open for reads at offsets."""
 
     way = WAY
 
@@ -332,7 +338,7 @@ class ObjectSource:
         return self._bucket.read_into(self._key, offset, view[:wanted], self._phases.moved)
 
     def close(self) -> None:
-        """End the reads; nothing is open between requests."""
+        """Do nothing on the store, because no object is open between requests."""
         with self._phases.phase("close", self._key.rpartition("/")[2]):
             pass
 
@@ -346,12 +352,12 @@ CAPABILITIES: frozenset[Capability] = frozenset()
 
 
 def open_store(area: AreaRef) -> ObjectStore:
-    """Open an area, or the place where a run will create one."""
+    """Return the store of an area. The area may not exist yet."""
     return ObjectStore(area)
 
 
 class ObjectStore(StoreWithoutCache):
-    """The objects of a run, as a store."""
+    """The area of a run in a bucket, as a store."""
 
     capabilities = CAPABILITIES
     wants_entries = True
@@ -374,7 +380,7 @@ class ObjectStore(StoreWithoutCache):
         """Do nothing, because a bucket needs no preparation."""
 
     def part_bytes(self, size: int) -> int:
-        """Return the part size of an object with this number of bytes; the last part may be smaller."""
+        """Return the part size for an object of ``size`` bytes; the last part may be smaller."""
         return part_bytes(size, self._bucket.part_bytes)
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> ObjectsDraft:
@@ -386,7 +392,7 @@ class ObjectStore(StoreWithoutCache):
         return ObjectsDraft(self._bucket, self._key(ref), phases, publish)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Write the marker, which lists every object of the checkpoint; there must not be a marker yet."""
+        """Write the marker, which lists every object of the checkpoint. The marker must not exist yet."""
         key, text = self._marker(ref), marker_text(entries)
         with phases.phase("commit", MARKER):
             try:
@@ -404,7 +410,7 @@ class ObjectStore(StoreWithoutCache):
         return self._bucket.is_there(self._marker(ref))
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a small object; return False if it exists and ``when`` is "if absent"."""
+        """Write a small object. If ``when`` is "if absent" and the object exists, return False."""
         try:
             self._bucket.put(f"{self._below}{name}", data, if_absent=when == "if absent")
         except FileExistsError:
@@ -412,7 +418,7 @@ class ObjectStore(StoreWithoutCache):
         return True
 
     def committed(self, subject: str) -> Sequence[int]:
-        """Return the numbers of checkpoints that have a marker."""
+        """Return the numbers of the subject's checkpoints that have a marker."""
         keys = [key.split("/")[-2:] for key in self._bucket.keys(f"{self._below}{subject}/")]
         numbers = {checkpoint_number(directory) for directory, name in keys if name == MARKER}
         return sorted(number for number in numbers if number is not None)
@@ -422,7 +428,7 @@ class ObjectStore(StoreWithoutCache):
         return ObjectsCommitted(self._bucket, self._key(ref), phases, ref.commit)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Delete the marker, unless another rank has deleted it; then delete this rank's objects."""
+        """Delete the marker, which another rank may have deleted already; then delete this rank's objects."""
         self._bucket.delete(self._marker(ref))
         for name in names:
             self._bucket.delete(f"{self._key(ref)}/{name}")
@@ -434,7 +440,7 @@ class ObjectStore(StoreWithoutCache):
         """Do nothing, because a bucket has no directories."""
 
     def requests(self) -> Tallies:
-        """Return the counts of this process's requests."""
+        """Return the counts of this process's requests, by endpoint and operation."""
         return self._bucket.tallies()
 
     def close(self) -> None:

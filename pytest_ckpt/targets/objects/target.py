@@ -1,4 +1,4 @@
-"""A target in a bucket of an object store, below a prefix: its location, its permissions, its clean-up."""
+"""A target in an object store: a prefix in a bucket. Tests its permissions, and creates and removes a run's objects."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ EndpointLocation = Literal["loopback", "this host", "elsewhere"]
 
 
 def endpoint_location(endpoint: str, *, may_ask: bool) -> EndpointLocation:
-    """Return whether an endpoint is on the loopback interface, on another address of this host, or elsewhere.
+    """Return the location of an endpoint: the loopback interface, another address of this host, or elsewhere.
 
-    A name is resolved only with ``may_ask``; an unresolved name counts as elsewhere.
+    A host name is resolved only with ``may_ask``. A name that is not resolved counts as elsewhere.
     """
     host = urllib.parse.urlsplit(endpoint).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
@@ -48,7 +48,7 @@ def endpoint_location(endpoint: str, *, may_ask: bool) -> EndpointLocation:
 
 
 def _is_own(address: str) -> bool:
-    """Return whether an address belongs to this host; a socket can only be bound to such an address."""
+    """Return whether an address belongs to this host, tested by binding a socket to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as trial:
         trial.bind((address, 0))
@@ -64,15 +64,15 @@ _DATA = b"pytest-ckpt tries whether it may write here.\n"
 
 
 def permission_remedy(scheme: str, permission: str) -> str:
-    """Return the remedy if a permission of S3 is missing; for other schemes, the remedy names a role instead."""
+    """Return the remedy for a missing permission of S3. For Azure and Google, the remedy names a role instead."""
     return f"Give these credentials the permission {_ROLES.get(scheme, permission)}."
 
 
 def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
-    """Test all permissions of a run with a test object and an unfinished upload, which are then removed.
+    """Test all permissions that a run needs, with a test object and an unfinished upload. Remove both.
 
-    Raises UsageError if a request fails; its text begins with ``name``. If the object or the upload cannot be removed,
-    the error contains the command that removes it.
+    Raises UsageError if a request fails; its text begins with ``name``. If the object or the upload remains, the error
+    contains the command that removes it.
     """
     key = f"{place.below}{TRIAL}"
 
@@ -101,9 +101,10 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
 
 
 def _put(bucket: Bucket, key: str, name: str) -> None:
-    """Put the test object. If the answer contains a version id, delete this version and raise UsageError.
+    """Put the test object. Raises UsageError if the bucket keeps versions.
 
-    In such a bucket every deleted checkpoint would remain as a version.
+    A version id in the answer shows this, and this version is deleted. In such a bucket every deleted checkpoint would
+    remain as a version.
     """
     version = bucket.put_version(key, _DATA)
     if version:
@@ -149,17 +150,17 @@ _NOTHING_THERE = frozenset(("NoSuchKey", "NoSuchBucket"))
 
 
 def target(location: str, access: Access) -> ObjectTarget:
-    """Return the target of a bucket and a prefix. Raises UsageError for an invalid location."""
+    """Return the target for a bucket and a prefix. Raises UsageError for an invalid location."""
     return ObjectTarget(read_prefix(location), access)
 
 
 def target_of_azure(location: str, access: Access) -> ObjectTarget:
-    """Return the target of a container of Azure and a prefix. Raises UsageError for an invalid location."""
+    """Return the target for a container of Azure and a prefix. Raises UsageError for an invalid location."""
     return ObjectTarget(read_prefix(location, "az"), access)
 
 
 def target_of_google(location: str, access: Access) -> ObjectTarget:
-    """Return the target of a bucket of Google and a prefix. Raises UsageError for an invalid location."""
+    """Return the target for a bucket of Google and a prefix. Raises UsageError for an invalid location."""
     return ObjectTarget(read_prefix(location, "gs"), access)
 
 
@@ -171,11 +172,14 @@ class ObjectTarget:
         self._name = f"--ckpt-target {place.url}"
 
     def describe(self) -> TargetFacts:
-        """Return the facts that are known without a request."""
+        """Return the target's facts without any request to the store."""
         return self._facts("", ", ".join(self._access.endpoints), "")
 
     def check(self) -> TargetFacts:
-        """Return the target's facts, without writes. Raises UsageError if its bucket rejects these credentials."""
+        """Return the target's facts; nothing is written.
+
+        Raises UsageError if the keys cannot be listed, the clock differs too much, or the bucket keeps versions.
+        """
         with contextlib.closing(self._bucket()) as bucket:
             try:
                 headers = bucket.look(self._place.below).headers
@@ -187,11 +191,11 @@ class ObjectTarget:
         return self._facts(server, bucket.endpoint, bucket.region, may_ask=True)
 
     def place(self) -> AreaRef:
-        """Return the target's place, which is the prefix itself."""
+        """Return the prefix of the target as an area without a run."""
         return self._area(self._place, "", ())
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Create the run's prefix with its owner object, and test the run's requests there. Raises UsageError.
+        """Create the run's prefix with its owner's record, and test all permissions there. Raises UsageError.
 
         If a test fails, the created objects are removed.
         """
@@ -224,7 +228,7 @@ class ObjectTarget:
                 raise refusal(f"{self._name}: earlier runs cannot be looked for", error) from None
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the run's objects, in a separate process; return the remains, one sentence each."""
+        """Remove the run's objects, in a separate process. Return one sentence for each object that remains."""
         asked = {
             "area": to_plain(dataclasses.replace(area, access=self._access)),
             "files": {subject: sorted(files) for subject, files in names.files.items()},
@@ -290,7 +294,7 @@ class ObjectTarget:
             raise refusal(self._name, error) from None
 
     def _remedy_of_look(self, endpoint: str, error: OSError) -> str:
-        """Return the remedy if keys cannot be listed; empty if the remedy in ``error`` is sufficient."""
+        """Return the remedy if keys cannot be listed; empty if ``error`` already names the remedy."""
         code = error.code if isinstance(error, StoreError) else ""
         if code == "AccessDenied":
             return permission_remedy(self._place.scheme, "s3:ListBucket")
@@ -319,7 +323,7 @@ class ObjectTarget:
     def _check_versions(self, bucket: Bucket) -> None:
         """Raise UsageError if the bucket keeps deleted objects.
 
-        If the credentials may not query this, it is raised unless ``--ckpt-unversioned`` is set.
+        It is also raised if the credentials may not query this, unless ``--ckpt-unversioned`` is set.
         """
         try:
             keeps = bucket.keeps_versions()

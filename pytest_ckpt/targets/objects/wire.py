@@ -1,9 +1,9 @@
-"""HTTP to an endpoint: persistent connections, bodies from and into the caller's memory, and repeated requests.
+"""HTTP requests to an object store, with persistent connections and retries.
 
-Each thread has a connection. If the store answers a request with 503, too late or not at all, the request is repeated
-after an increasing pause. Repetition ends after the time that an `Access` permits, but not before a few attempts. Every
-attempt is counted and timed. If there are several endpoints, all threads use the same endpoint. If it does not answer
-or refuses connections, all threads use the next one.
+Bodies are sent from and received into the caller's memory. Each thread has its own connection. If the store answers
+503, times out or drops the connection, the request is retried after an increasing pause. Retries end after the time in
+`Access`, but not before a few attempts. Every attempt is counted and timed. All threads use the same endpoint. If this
+endpoint does not answer or refuses connections, all threads use the next endpoint.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errn
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long a client waits for a store, in seconds, and the number of attempts before an error is final.
+    """A client's timeouts for connections and answers, in seconds, and the number of attempts.
 
-    With ``bears``, temporary errors (503, a refused or broken connection) are tolerated for as long as an `Access`
-    permits, regardless of their number.
+    With ``bears``, retries after temporary errors (503, a refused or broken connection) continue for the time in
+    `Access`. The number of attempts is then no limit.
     """
 
     connect_seconds: float
@@ -59,7 +59,10 @@ OF_CONTROLLER = Patience(connect_seconds=5, silent_seconds=10, attempts=2)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """A store's answer: headers by lower-case name, and the body, unless it was read into the caller's memory."""
+    """A store's answer. The names of ``headers`` are in lower case.
+
+    ``data`` is empty if the body was read into the caller's memory; ``read`` is then its number of bytes.
+    """
 
     headers: Mapping[str, str]
     data: bytes
@@ -105,11 +108,11 @@ class Wire:
         into: memoryview | None = None,
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
-        """Send a request, and repeat it after temporary errors; return the answer. Raises StoreError.
+        """Send a request, retry it after temporary errors, and return the answer. Raises StoreError.
 
-        The body of the answer is read ``into`` memory, if given. Messages of errors name the operation ``what`` on
-        ``place``. ``around`` is sent before and after ``body``; its bytes are not counted. ``moved`` is called with the
-        number of bytes of each read.
+        If ``into`` is given, the answer's body is read into this memory. Error messages name the operation ``what`` and
+        ``place``. The two byte strings in ``around`` are sent before and after ``body``, and are not counted. ``moved``
+        is called with the number of bytes of each read.
         """
         line = encoded_query(query)
         first_sent = time.monotonic()
@@ -147,7 +150,7 @@ class Wire:
         raise AssertionError("there is always one more number")
 
     def _leave(self, at: int) -> None:
-        """Use the next endpoint, unless another thread has already left this one."""
+        """Switch to the next endpoint, unless another thread has already left this endpoint."""
         with self._lock:
             if self._at == at:
                 self._at = (at + 1) % len(self._endpoints)
@@ -159,7 +162,7 @@ class Wire:
         self._open, self._of_thread = [], threading.local()
 
     def __del__(self) -> None:
-        """Close leftover connections at garbage collection, because a process may drop an area without closing it."""
+        """Close leftover connections at garbage collection."""
         self.close()
 
     def _once(
@@ -288,6 +291,6 @@ def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callab
 
 
 def _first_offset(stated: http.client.HTTPResponse) -> int:
-    """Return the offset in the object of the first byte of an answer."""
+    """Return the object's offset at which an answer's body begins, from its header Content-Range."""
     match = re.match(r"bytes (\d+)-", stated.getheader("content-range", ""))
     return int(match[1]) if match else 0

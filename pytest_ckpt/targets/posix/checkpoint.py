@@ -1,5 +1,4 @@
-"""The files of a checkpoint on a mounted file system: while a rank saves them, at the commit, and while they are
-read."""
+"""The files of a checkpoint on a mounted file system: writing them, committing them, and reading them."""
 
 from __future__ import annotations
 
@@ -41,11 +40,10 @@ _POLL_SECONDS = 0.001
 
 
 class DirectorySyncs:
-    """The number of required and of completed fsyncs of directories, in a draft, in a commit, or by one rank for its
-    host.
+    """Counts the directory fsyncs that were required (``attempted``) and that succeeded (``returned``).
 
-    An fsync of a directory is required as soon as a name in it is created or changed. So an omitted or failed fsync
-    counts as required and not completed.
+    An fsync is required as soon as a name in a directory is created or changed. So an omitted or failed fsync shows as
+    the difference of both counts.
     """
 
     def __init__(self) -> None:
@@ -53,11 +51,11 @@ class DirectorySyncs:
         self.returned = 0
 
     def owe(self) -> None:
-        """Count one required fsync. Call it before a name in the directory is changed."""
+        """Count one required fsync. Call this before a name in the directory is changed."""
         self.attempted += 1
 
     def sync(self, directory: Path) -> None:
-        """Fsync a directory, and count the fsync as completed."""
+        """Fsync a directory, and count the successful fsync."""
         sync_directory(directory)
         self.returned += 1
 
@@ -72,13 +70,13 @@ def sync_directory(directory: Path) -> None:
 
 
 def start_writeback(descriptor: int, offset: int, count: int) -> None:
-    """Let the kernel begin to write a range of a file from the page cache to the storage; do not wait for the end."""
+    """Let the kernel start to write a range of a file from the page cache to the storage. Do not wait."""
     # Python has no sync_file_range; the kernel writes dirty pages before it drops them.
     os.posix_fadvise(descriptor, offset, count, os.POSIX_FADV_DONTNEED)
 
 
 class SinkAtOffsets:
-    """A file of known size that is being written. Its space is reserved when it is created.
+    """A file of known size that is being written. Its space is reserved at creation, if the file system supports this.
 
     Requests use direct I/O if the target supports it.
     """
@@ -100,7 +98,7 @@ class SinkAtOffsets:
 
     @property
     def way(self) -> str:
-        """How requests use the client's page cache."""
+        """The I/O mode, as text for the report: direct, or through the client's page cache."""
         return self._file.way
 
     def write(self, data: Buffer) -> int:
@@ -111,13 +109,13 @@ class SinkAtOffsets:
         return count
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write complete blocks; `finish` removes the bytes after the file's size."""
+        """Write complete blocks at an offset. `finish` truncates the padding of the last block."""
         wanted = memoryview(data).nbytes
         if self._file.transfer(os.pwrite, data, offset, wanted) < wanted:
             raise OSError(errno.EIO, "the target accepts no more bytes and returns no error")
 
     def start_writeback(self, offset: int, count: int) -> None:
-        """Begin to write a range from the page cache, if requests use it."""
+        """Start to write a range from the page cache to the storage, if writes are buffered."""
         if not self._file.direct:
             start_writeback(self._file.descriptor, offset, count)
 
@@ -155,7 +153,7 @@ class SinkInOrder(io.FileIO):
         self._base_name, self._phases, self._finished = path.name, phases, finished
 
     def write(self, data: Buffer) -> int:
-        """Append all of ``data``, in several system calls if necessary: one call may write only a part of it."""
+        """Append all of ``data``, with several system calls if one call writes only some of the bytes."""
         view = memoryview(data).cast("B")
         done = 0
         while done < len(view):
@@ -169,11 +167,11 @@ class SinkInOrder(io.FileIO):
         raise ValueError("a file of unknown size is written in order")
 
     def start_writeback(self, offset: int, count: int) -> None:
-        """Begin to write a range from the page cache."""
+        """Start to write a range from the page cache to the storage."""
         start_writeback(self.fileno(), offset, count)
 
     def finish(self) -> Entry:
-        """Fsync and close the file."""
+        """Fsync and close the file; return its entry."""
         entry = Entry(name=self._base_name, bytes=self.tell())
         try:
             with self._phases.phase("fsync", self._base_name):
@@ -191,7 +189,7 @@ class SinkInOrder(io.FileIO):
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    """Reserve the file's space immediately, so that concurrent requests do not wait for each other to extend it."""
+    """Reserve the space of a file, so that concurrent writes do not wait for each other to extend it."""
     if _libc.fallocate(descriptor, 0, 0, size) != 0:
         number = ctypes.get_errno()
         if number not in NOT_OFFERED:
@@ -209,10 +207,9 @@ def _sync_file_system(directory: Path) -> None:
 
 
 class PosixCalls:
-    """Performs the calls of a replayed save in ``directory``; ``data`` contains the content of each file, by file
-    number.
+    """Replays a recorded save in ``directory``. ``data`` is the content of each file, by file number.
 
-    Several threads use it concurrently, each for different files.
+    Several threads may use it concurrently, for different files.
     """
 
     def __init__(
@@ -295,7 +292,7 @@ class PosixCalls:
 class PosixDraft:
     """This rank's files in ``directory``, the directory of a checkpoint that is being saved.
 
-    ``publish`` is a function that commits the checkpoint, given the entries of all ranks.
+    The function ``publish`` commits the checkpoint; it gets the entries of all ranks.
     """
 
     def __init__(
@@ -309,7 +306,7 @@ class PosixDraft:
             make_directory(directory)
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Create a file and return it for writing; if ``size`` is None, it can only be written sequentially."""
+        """Create a file and return it for writing. If ``size`` is None, writes at offsets are not possible."""
         self._names.append(name)
         path = self._directory / name
         if size is None:
@@ -321,7 +318,7 @@ class PosixDraft:
         return str(self._directory)
 
     def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> PosixCalls:
-        """Begin a replay in the directory; return an object that performs its calls."""
+        """Begin a replay in the directory; return the object that performs its calls."""
         return PosixCalls(self._directory, files, data, self._phases)
 
     def adopt(self, names: Collection[str]) -> None:
@@ -333,7 +330,7 @@ class PosixDraft:
             self._finished.append(Entry(name=name, bytes=size))
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's fsynced files, and the proof of the fsyncs so far."""
+        """Return the entries of this rank's fsynced files, and the proof of the fsyncs so far."""
         proof = DurabilityProof(
             files_attempted=len(self._names),
             files_returned=len(self._finished),
@@ -344,7 +341,7 @@ class PosixDraft:
         return tuple(self._finished), proof
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Fsync the directory, once; return this rank's files and the proof of the fsyncs."""
+        """Fsync the directory at the first call; return this rank's entries and the proof of the fsyncs."""
         if not self._directories.attempted:
             self._directories.owe()
             with self._phases.phase("directory", self._directory.name):
@@ -352,19 +349,19 @@ class PosixDraft:
         return self.written()
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Commit the checkpoint by the method of the area: a rename of the directory, or a marker file."""
+        """Commit the checkpoint, by a rename of the directory or by a marker file."""
         return self._publish(entries)
 
     def abort(self) -> None:
-        """Remove this rank's files; the directory stays for other ranks."""
+        """Remove this rank's files. The directory stays, because other ranks may use it."""
         unlink(self._directory, self._names)
 
 
 def make_directory(directory: Path) -> None:
-    """Create a directory, unless another rank has created it; a symbolic link in its place is an error.
+    """Create a directory, unless another rank has created it. Raises FileExistsError for a symbolic link or a file.
 
-    If another host has created the parent directory, this client may cache for some time that it does not exist, as
-    STALE permits. The creation is then repeated: it queries the server instead of the client's cache.
+    Another host may just have created the parent directory, while this client still caches that it does not exist. So
+    the creation is retried for up to the limit of the requirement STALE.
     """
 
     def make() -> None:
@@ -378,7 +375,7 @@ def make_directory(directory: Path) -> None:
 
 
 def retry_until_visible(act: Callable[[], None]) -> None:
-    """Call a function, and repeat it while it raises FileNotFoundError, for up to the STALE limit.
+    """Call a function; retry it after FileNotFoundError for up to the limit of the requirement STALE.
 
     This client may not yet see a file that another host has created.
     """
@@ -393,7 +390,7 @@ def retry_until_visible(act: Callable[[], None]) -> None:
 
 
 def sync(file: Path) -> int:
-    """Fsync a file that is already closed, such as a library's file; return its size."""
+    """Fsync a file that a library has written and closed; return its size."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)
@@ -403,7 +400,7 @@ def sync(file: Path) -> int:
 
 
 def unlink(directory: Path, names: Collection[str]) -> None:
-    """Remove files of a directory; a symbolic link in place of the directory is not followed."""
+    """Remove files from a directory. If the directory is a symbolic link, OSError is raised."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         for name in names:
@@ -423,7 +420,7 @@ class PosixCommitted:
         self._directory, self._way, self._phases = directory, way, phases
 
     def entries(self) -> Sequence[Entry]:
-        """Return all files of the checkpoint, without the commit file."""
+        """Return all files of the checkpoint except the marker file."""
         with os.scandir(self._directory) as scan:
             files = [e for e in scan if e.name != MARKER]
             return sorted(
@@ -454,12 +451,12 @@ class SourceAtOffsets:
 
     @property
     def size(self) -> int:
-        """The present size in bytes."""
+        """The current size in bytes."""
         return os.fstat(self._file.descriptor).st_size
 
     @property
     def way(self) -> str:
-        """How requests use the client's page cache."""
+        """The I/O mode, as text for the report: direct, or through the client's page cache."""
         return self._file.way
 
     @property
@@ -468,10 +465,10 @@ class SourceAtOffsets:
         return self._file.direct
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Read until the buffer is full or the file ends.
+        """Read until the buffer is full or the file ends; return the number of bytes.
 
-        The end is determined by a read and not by a size query, as by readers of checkpoints. Some clients cache an old
-        size until a process queries it.
+        A read finds the end of the file, not a query of its size: checkpoint loaders do the same. Some clients cache an
+        old size until a process queries it.
         """
 
         def read(descriptor: int, part: memoryview, at: int) -> int:
@@ -487,9 +484,9 @@ class SourceAtOffsets:
 
 
 class FreshSource(SourceAtOffsets):
-    """A file for reads that all come from the storage, also repeated reads of the same bytes.
+    """A file whose reads all come from the storage, even if the same bytes are read again.
 
-    Without direct I/O, the kernel is advised to drop the pages of each read after the read.
+    Without direct I/O, the kernel is advised to drop the pages after each read.
     """
 
     def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
@@ -499,7 +496,7 @@ class FreshSource(SourceAtOffsets):
 
     @property
     def way(self) -> str:
-        """How requests use the client's page cache."""
+        """The I/O mode, as text for the report."""
         if self.is_direct:
             return "around the client's page cache"
         return "through the client's page cache, advised to drop it"
@@ -513,9 +510,9 @@ class FreshSource(SourceAtOffsets):
 
 
 class CountedFile(io.FileIO):
-    """A file object for reads through the page cache, which counts the transferred bytes.
+    """A file object that reads through the page cache and counts the bytes.
 
-    After a short read it reads on, because one system call reads at most 2 GiB.
+    It continues after a short read, because one system call reads at most 2 GiB.
     """
 
     def __init__(self, path: Path, phases: Phases) -> None:
@@ -526,7 +523,7 @@ class CountedFile(io.FileIO):
 
     @property
     def size(self) -> int:
-        """The present size in bytes."""
+        """The current size in bytes."""
         return os.fstat(self.fileno()).st_size
 
     def readinto(self, buffer: Buffer) -> int:

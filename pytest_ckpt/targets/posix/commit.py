@@ -1,8 +1,7 @@
 """The commit of a checkpoint on a mounted file system: the rename of its directory, or a marker file in it.
 
-Saves of ranks and checks of behaviour use the same object to commit, so a check tests the calls on which a save relies.
-The caller performs the calls: ranks count them, checks report each call before it begins, and one check times each
-call.
+Saves and conformance checks use the same object to commit, so checks test the calls of a real save. The caller supplies
+the calls: ranks count them, checks report each call before it begins, and one check times them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pytest_ckpt.targets.posix.names import MARKER, OPENER_BY_MARKER, partial_na
 
 
 class CommitCalls(Protocol):
-    """The calls by which a commit changes the storage; a caller provides them. Each raises OSError."""
+    """The system calls of a commit; the caller of `Commit.perform` supplies them. Each raises OSError."""
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename a directory."""
@@ -30,21 +29,19 @@ class CommitCalls(Protocol):
 
 
 class Commit(Protocol):
-    """A commit method. ``sign`` names the evidence of a commit in reports, for example "final name"."""
+    """A commit method. ``sign`` is the name of its evidence in reports, for example "final name"."""
 
     method: CommitMethod
     sign: str
 
     def draft_of(self, final: Path) -> Path:
-        """Return the directory in which files are written before the commit; ``final`` is the directory after the
-        commit.
-        """
+        """Return the directory that contains the files before the commit; ``final`` contains them after it."""
 
     def evidence_of(self, final: Path) -> Path:
-        """Return the path whose existence shows the commit."""
+        """Return the path that exists only after the commit."""
 
     def files_of(self, final: Path) -> dict[str, bytes]:
-        """Return the names and contents of the files that a commit adds to the checkpoint's directory."""
+        """Return the files that a commit adds to the checkpoint's directory: {name: content}."""
 
     def synced_by(self, final: Path) -> tuple[Path, ...]:
         """Return the directories that a commit fsyncs, in order."""
@@ -53,19 +50,20 @@ class Commit(Protocol):
         """Commit a checkpoint and make the commit durable. Its files and their names must already be durable."""
 
     def is_committed(self, final: Path) -> bool:
-        """Return whether this client sees a committed checkpoint at ``final``. The checkpoint's own files are not
-        examined.
+        """Return whether this client sees the commit of the checkpoint at ``final``.
+
+        The saved files are not checked.
         """
 
 
 class CommitByRename:
-    """Commits by the rename of the checkpoint's directory, which has a temporary name before the commit."""
+    """Commits by a rename of the checkpoint's directory from a temporary to its final name."""
 
     method: CommitMethod = "rename"
     sign = "final name"
 
     def draft_of(self, final: Path) -> Path:
-        """Return the temporary directory, which is next to the final one."""
+        """Return the temporary directory, in the same parent directory as ``final``."""
         return final.with_name(partial_name(final.name))
 
     def evidence_of(self, final: Path) -> Path:
@@ -92,7 +90,7 @@ class CommitByRename:
 
 
 class CommitByMarker:
-    """Commits by a marker file, like ``.metadata`` in torch's DCP; the directory has its final name from the beginning.
+    """Commits by a marker file, like ``.metadata`` in PyTorch DCP. The directory has its final name from the beginning.
 
     A truncated marker does not commit the checkpoint.
     """
@@ -109,11 +107,11 @@ class CommitByMarker:
         return final / MARKER
 
     def files_of(self, final: Path) -> dict[str, bytes]:
-        """Return name and content of the marker file."""
+        """Return the marker file: {name: content}."""
         return {MARKER: f"{final.name} is committed\n".encode()}
 
     def synced_by(self, final: Path) -> tuple[Path, ...]:
-        """Return the directory, which contains the marker, and its parent, which contains the directory's name."""
+        """Return the directory, which contains the marker, and its parent, which contains the directory."""
         return final, final.parent
 
     def perform(self, final: Path, calls: CommitCalls) -> None:
@@ -138,5 +136,5 @@ BY_RENAME, BY_MARKER = COMMITS["rename"], COMMITS["marker"]
 
 
 def commit_of(area: AreaRef) -> Commit:
-    """Return the commit method of an area, chosen by a probe when the area was created."""
+    """Return the commit method of an area. A test at the area's creation has chosen it."""
     return BY_MARKER if area.opener == OPENER_BY_MARKER else BY_RENAME

@@ -1,4 +1,4 @@
-"""Direct I/O without the client's page cache, or buffered I/O if the target refuses direct I/O."""
+"""Direct I/O, which bypasses the client's page cache. If the target refuses direct I/O, buffered I/O is used."""
 
 from __future__ import annotations
 
@@ -44,11 +44,10 @@ _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
 def stated_alignment(descriptor: int) -> int | None:
-    """Return the alignment in bytes that the kernel states for direct requests on a file.
+    """Return the alignment in bytes that the kernel states for direct I/O on a file.
 
-    Return 0 if the file has no direct I/O: the kernel then uses the page cache in spite of O_DIRECT. Return None if
-    neither kernel nor file system states a value. The server is not queried, because fetching the attributes would also
-    refresh a cached size.
+    0: the file has no direct I/O, and the kernel uses the page cache in spite of O_DIRECT. None: neither kernel nor
+    file system states a value. The server is not queried, because a query would also refresh a cached file size.
     """
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
     flags = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
@@ -61,10 +60,10 @@ def stated_alignment(descriptor: int) -> int | None:
 
 @dataclass(slots=True)
 class DirectSupport:
-    """The bytes of direct and of buffered requests on a target, and the reason why requests are buffered.
+    """The direct and the buffered bytes of requests on a target, and the reason for buffered requests.
 
-    ``refused`` is the last reason; it may apply to only one file. Direct requests are multiples of ``block_bytes``,
-    because the target has refused smaller ones.
+    ``refused`` is the last reason; it may apply to a single file. Direct requests are multiples of ``block_bytes``, a
+    size that increases when the target refuses smaller requests.
     """
 
     refused: str = ""
@@ -74,7 +73,7 @@ class DirectSupport:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def moved(self, count: int, *, direct: bool) -> None:
-        """Count the bytes of a request; called by several threads."""
+        """Add the bytes of a request. Safe for several threads."""
         with self._lock:
             if direct:
                 self.direct_bytes += count
@@ -82,7 +81,7 @@ class DirectSupport:
                 self.buffered_bytes += count
 
     def refuse_block(self, block_bytes: int) -> None:
-        """Record that the target refused a request aligned to ``block_bytes``; called by several threads."""
+        """Record that the target refused a request aligned to ``block_bytes``. Safe for several threads."""
         with self._lock:
             self.block_bytes = max(self.block_bytes, 2 * block_bytes)
 
@@ -102,11 +101,11 @@ class DirectSupport:
 
 
 class DirectFile:
-    """A file that is open for direct requests.
+    """A file that is open for direct I/O.
 
-    The required alignment is known from the kernel, or from requests that the target refused. Only the part of a
-    request that does not fill a block passes through the page cache. If the target refuses the open, or an aligned
-    request, the whole file uses buffered I/O.
+    The kernel states the required alignment, or the target's refusals show it. The end of a request that does not fill
+    a block is buffered. If the target refuses O_DIRECT or an aligned request, all later requests on the file are
+    buffered.
     """
 
     def __init__(self, path: Path, flags: int, way: DirectSupport, phases: Phases) -> None:
@@ -139,18 +138,17 @@ class DirectFile:
 
     @property
     def way(self) -> str:
-        """How requests use the client's page cache."""
+        """The I/O mode of all requests on the target so far, as text for the report."""
         return self._way.words
 
     def sync(self) -> None:
-        """Fsync the file through each descriptor that wrote to it, because a user-space server may treat them
-        separately."""
+        """Fsync the file through each of its descriptors, because a user-space server may buffer each separately."""
         os.fsync(self.descriptor)
         if self._buffered is not None:
             os.fsync(self._buffered)
 
     def close(self) -> None:
-        """Close both descriptors of the file. Raises the error of either close."""
+        """Close both descriptors, even if closing one raises OSError."""
         try:
             os.close(self.descriptor)
         finally:
@@ -166,11 +164,11 @@ class DirectFile:
         *,
         is_end: Callable[[int], bool] | None = None,
     ) -> int:
-        """Repeat ``call`` until ``wanted`` bytes are written or read, or the file ends; return the number of bytes.
+        """Repeat ``call`` until ``wanted`` bytes are transferred or the file ends; return the number of bytes.
 
-        Switch to buffered I/O if the target refuses direct I/O. A direct read that ends within a block may have reached
-        the end of the file. If the function ``is_end`` is given, a buffered read of the next byte tests this; if that
-        read fails, the result of ``is_end`` counts.
+        If the target refuses direct I/O, switch to buffered I/O. If a direct read ends inside a block, the file may end
+        there. If ``is_end`` is given, a buffered read of the next byte tests this. If that read fails, ``is_end``
+        decides.
         """
         view, done = memoryview(data).cast("B"), 0
         while done < wanted:
@@ -216,9 +214,9 @@ class DirectFile:
             self._stated_bytes = stated
 
     def _fitting(self, offset: int, wanted: int) -> int:
-        """Return how many of the next ``wanted`` bytes a direct request can transfer.
+        """Return how many of the next ``wanted`` bytes can be transferred by direct I/O.
 
-        It can transfer complete blocks from an offset that is a multiple of the block size; 0 if this is impossible.
+        The offset must be a multiple of the block size, or the result is 0. Only complete blocks are counted.
         """
         block = max(self._stated_bytes, self._way.block_bytes)
         fitting = 0 if offset % block else wanted - wanted % block
@@ -229,8 +227,8 @@ class DirectFile:
     def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
         """Return whether the file ends at an offset within a block, tested by a buffered read of the next byte.
 
-        If the read fails, the result of ``is_end`` counts. The size is not queried: some clients would then refresh it,
-        which would hide that readers get a truncated file.
+        If the read fails, ``is_end`` decides. The size is not queried, because some clients would then refresh it. The
+        refresh would hide that readers get a truncated file.
         """
         try:
             flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
@@ -261,7 +259,7 @@ class DirectFile:
             return self._buffered
 
     def _open_buffered(self, flags: int) -> int:
-        """Open the file for buffered I/O without kernel readahead; return the descriptor."""
+        """Open the file for buffered I/O, without readahead for reads; return the descriptor."""
         descriptor = os.open(self._path, flags, 0o600)
         if flags & os.O_ACCMODE == os.O_RDONLY:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -269,15 +267,15 @@ class DirectFile:
 
 
 def _block_of(number: int) -> int:
-    """Return the largest power of two that divides ``number``, at most the largest block."""
+    """Return the largest power of two that divides ``number``, limited to the largest block size."""
     number |= _LARGEST_BLOCK_BYTES
     return number & -number
 
 
 def try_direct(directory: str) -> None:
-    """Write a page with direct I/O into a test file, then remove the file. Raises OSError if this is impossible.
+    """Write one page with direct I/O to a test file, then remove the file.
 
-    `pytest-ckpt doctor` calls this function in a child process.
+    Raises OSError if direct I/O is not possible. `pytest-ckpt doctor` calls this function in a child process.
     """
     file = Path(directory) / f"pytest-ckpt-doctor-{own_name()}"
     try:

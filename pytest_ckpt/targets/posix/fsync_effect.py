@@ -1,8 +1,8 @@
-"""Tests whether fsync has an effect: writes a file through the page cache, fsyncs it, and counts its dirty pages.
+"""Tests whether fsync has an effect: write a file through the page cache, fsync it, and count its dirty pages.
 
-The pages stay dirty if a library replaces fsync by its own function, or if the mount (overlay's ``volatile``) or a
-kernel module ignores fsync. The count proves an effect only if pages were dirty before fsync. tmpfs, overlay,
-write-through file systems and mounts with ``sync`` show no dirty pages.
+If fsync is ignored, pages stay dirty. A preloaded library, the mount (overlay's ``volatile``) or a kernel module may
+ignore fsync. The count is a proof only if pages were dirty before fsync. tmpfs, overlay, write-through file systems and
+``sync`` mounts show no dirty pages.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.ENOTSUP)
 
 
 def fsync_counts(directory: Path, devices: Path = _DEVICES) -> FsyncCounts:
-    """Write a test file, fsync it, and return how many of its bytes were not on the device before and after the fsync.
+    """Write and fsync a test file; return how many of its bytes were not on the device, before and after.
 
-    The kernel counts these bytes. The file is removed. Raises OSError.
+    The counts come from the kernel. The file is removed. Raises OSError.
     """
     file = directory / f"canary-{own_name()}"
     mount = mount_of(directory.resolve())
@@ -69,7 +69,7 @@ def _around_fsync(descriptor: int, seen: int, devices: Path) -> FsyncCounts:
 
 
 def _is_counted(descriptor: int) -> bool:
-    """Return whether the kernel counts the dirty pages of this file."""
+    """Return whether cachestat(2) counts the dirty pages of this file."""
     try:
         page_counts(descriptor)
     except OSError as error:
@@ -86,7 +86,7 @@ def _write(descriptor: int, count: int) -> None:
 
 
 def _by_device(before: int | None, after: int | None) -> FsyncCounts:
-    """Return the counts of an fsync, computed from the written bytes of the device ``before`` and ``after`` it.
+    """Return the counts of an fsync, from the device's counter of written bytes ``before`` and ``after`` it.
 
     Writes by other processes to the same device are included.
     """
@@ -112,9 +112,9 @@ def _options(mount: Mount) -> dict[str, str]:
 
 
 def _file_below(file: Path, mount: Mount) -> Path | None:
-    """Return the file whose pages the kernel counts instead of ``file``; None if there is no such file.
+    """Return the file that contains the pages of ``file`` on an overlay: the file in the upper directory.
 
-    On an overlay, this is the file in the upper directory.
+    None for other file systems, or if that file is not visible.
     """
     if mount.file_system != "overlay":
         return None

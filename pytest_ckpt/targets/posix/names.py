@@ -23,24 +23,24 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-\d+)?")
 
 
 def checkpoint_name(index: int, attempt: int = 0) -> str:
-    """Return the name of the directory of checkpoint ``index`` (from 1); no two attempts have the same name.
+    """Return the directory name of checkpoint ``index`` (from 1). Each attempt has a different name.
 
-    Like a job, a run does not reuse names, because a client may briefly cache the previous directory of a name.
+    Names are not reused, because a client may briefly cache the previous directory of a name.
     """
     return f"checkpoint-{index:04d}" + (f"-again-{attempt}" if attempt else "")
 
 
 def partial_name(name: str) -> str:
-    """Return the name that a checkpoint's directory has until a rename commits it."""
+    """Return the temporary name of a checkpoint's directory, which it has until a rename commits it."""
     return name + _PARTIAL
 
 
 def is_of_a_checkpoint(name: str) -> bool:
-    """Return whether this is the name of a checkpoint's directory, committed or not."""
+    """Return whether a name is the name of a checkpoint's directory, committed or not."""
     return checkpoint_number(name.removesuffix(_PARTIAL)) is not None
 
 
 def checkpoint_number(name: str) -> int | None:
-    """Return the number of a committed checkpoint from its directory's name; None for other names."""
+    """Return the number of the checkpoint with this directory name; None for temporary and other names."""
     match = _CHECKPOINT.fullmatch(name)
     return int(match[1]) if match else None

@@ -1,8 +1,8 @@
-"""The page cache of this host: counts the cached pages of files (cachestat(2), else mincore(2)), and drops them.
+"""The page cache of this host: counts the cached pages of files and drops them. Counts use cachestat(2) or mincore(2).
 
-If the target is on a loop device, the cache may contain its bytes twice: as pages of the target's files, and as pages
-of the file below the loop device. The pages of the file below stay in memory when the pages of the target's files are
-dropped. FIEMAP reports the offsets of a file's bytes on the device; the bytes have the same offsets in the file below.
+On a loop device, the target's bytes may be cached twice: as pages of the target's files and of the backing file.
+Dropping the pages of the target's files leaves the pages of the backing file in memory. FIEMAP reports the offsets of a
+target's file on the device; the backing file has the same offsets.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _OWN_SHARE, _OWN_BYTES = 0.01, 8 << 20
 
 
 def drop_all() -> str | None:
-    """Drop all clean pages, names and attributes in this host's cache; return the method, None without permission."""
+    """Drop all clean pages, names and attributes from this host's cache; return the method, None without permission."""
     return f"{_DROP_CACHES} = 3" if _written("3") else None
 
 
@@ -99,7 +99,7 @@ class _Counts(ctypes.Structure):
 
 
 def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
-    """Return the bytes of a file in the page cache, and its size. Raises OSError if ``probe`` cannot count them."""
+    """Return (bytes in the page cache, size) of a file. Raises OSError if ``probe`` cannot count them."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
@@ -114,8 +114,8 @@ def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
 def find_gauge(directory: Path) -> Probe | None:
     """Return the system call that counts cached pages correctly on this file system; None if no call does.
 
-    Some file systems keep data in places that the kernel does not count (overlays, file systems with their own caches).
-    So a test file is written and read; a call is accepted only if it then finds the file in the cache.
+    Some file systems (overlays, file systems with their own caches) keep data where the kernel does not count them. So
+    a test file is written and read. A call is accepted only if it then finds the file in the page cache.
     """
     with canary_in(directory) as canary:
         tries = (_gauge_that_sees(canary) for _ in range(TRIES))
@@ -124,7 +124,7 @@ def find_gauge(directory: Path) -> Probe | None:
 
 @contextlib.contextmanager
 def canary_in(directory: Path) -> Iterator[Path]:
-    """Write a file of some MiB in a directory and fsync it; yield its path. The file is removed at the end."""
+    """During a ``with`` block, provide an fsynced test file of some MiB in a directory; yield its path."""
     canary = directory / f"canary-{own_name()}"
     try:
         descriptor = os.open(canary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -146,7 +146,7 @@ def read_whole(path: Path) -> None:
 
 
 def _gauge_that_sees(path: Path) -> Probe | None:
-    """Read a file; return the first system call that then finds it in the page cache, None if no call finds it."""
+    """Read a file; return the first system call that finds it in the page cache, None if no call does."""
     read_whole(path)
     probes: tuple[Probe, ...] = ("cachestat", "mincore")
     for probe in probes:
@@ -160,7 +160,7 @@ def _gauge_that_sees(path: Path) -> Probe | None:
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Advise the kernel to drop the cached pages of fsynced files; dirty pages are not dropped."""
+    """Advise the kernel to drop the cached pages of files. Fsync the files first, because dirty pages stay."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -171,16 +171,14 @@ def evict(paths: Iterable[Path]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageCounts:
-    """The number of a file's pages in this host's page cache: all pages, and pages that are not yet written to
-    storage.
-    """
+    """Numbers of a file's pages in this host's page cache: all, and those not yet written to storage."""
 
     cached: int
     unwritten: int
 
 
 def page_counts(descriptor: int, offset: int = 0, length: int = 0) -> PageCounts:
-    """Count the pages of a range of an open file by cachestat(2); a length of 0 reaches to the end of the file.
+    """Count the cached pages of a range of an open file by cachestat(2). A length of 0 means up to the end.
 
     Raises OSError (ENOSYS: kernels before 6.5).
     """
@@ -207,8 +205,8 @@ def _mincore(descriptor: int, size: int) -> int:
 def inspect_storage(directory: Path) -> StorageStack:
     """Return the layers of storage below a directory.
 
-    If one of them is a file of this host whose cached pages cannot be counted, ``blind`` in the result contains the
-    reason.
+    A layer may be a file of this host, such as a loop device's backing file. If the cached pages of such a file cannot
+    be counted, ``blind`` in the result contains the reason.
     """
     stack = storage_stack(directory.resolve())
     if not stack.files:
@@ -227,10 +225,9 @@ def inspect_storage(directory: Path) -> StorageStack:
 def find_gauge_to_the_end(directory: Path) -> Probe | None:
     """Return the system call that counts all cached pages of a directory's files; None if no call does.
 
-    This includes cached pages of the files of this host that contain the same bytes, such as the file of a loop device.
-    To test a call, a file is written and read. Its pages must then be cached on the target and in such a lower file. If
-    they are not cached in the lower file, another cache between both may have served the read, and a drop does not
-    reach that cache.
+    "All" includes the pages of a loop device's backing file, called lower file here. A test file is written and read;
+    its pages must then be cached on the target and in the lower file. If the lower file has no cached pages, another
+    cache in between may have served the read. A drop does not reach that cache.
     """
     stack = inspect_storage(directory)
     probe = None if stack.blind else find_gauge(directory)
@@ -240,15 +237,15 @@ def find_gauge_to_the_end(directory: Path) -> Probe | None:
 
 
 def try_gauge(directory: str) -> Probe | None:
-    """Return the result of `find_gauge_to_the_end`; a controller calls this in a child process."""
+    """Return the result of `find_gauge_to_the_end`. The controller calls this function in a child process."""
     return find_gauge_to_the_end(Path(directory))
 
 
 class FileBelow:
-    """The files of this host that contain the bytes of a target, and whose cached pages can be counted.
+    """The lower files: files of this host that contain the target's bytes, such as a loop device's backing file.
 
-    The constructor raises OSError if they cannot be counted. ``is_placed``: there is one file, and the file system
-    reports the offsets of the target's files in it.
+    The constructor raises OSError if their cached pages cannot be counted. ``is_placed``: there is only one lower file,
+    and the file system reports the offsets of the target's files in it.
     """
 
     def __init__(self, stack: StorageStack) -> None:
@@ -266,9 +263,7 @@ class FileBelow:
         self._is_direct = all(loop.is_direct for loop in loops)
 
     def evict(self) -> None:
-        """Write dirty pages of the lower files back, then advise the kernel to drop all their pages; upper files come
-        first.
-        """
+        """Fsync the lower files, then advise the kernel to drop their pages, the uppermost file first."""
         for path in self._paths:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -278,11 +273,11 @@ class FileBelow:
                 os.close(descriptor)
 
     def counts_reads(self, directory: Path) -> bool:
-        """Return whether bytes that are read from the target are found in the cache as pages of the lower files.
+        """Return whether reads from the target appear in the page cache as pages of the lower files.
 
-        To test this, a file is written, dropped from the cache and read. The drop is the same as before loads: of these
-        files, or else of the whole host. A loop device with direct I/O caches no pages in the file below it; this is
-        accepted without a test.
+        For the test, a file is written, dropped from the cache and read. The drop is the same as before loads: the
+        whole host's cache, or only these files. A loop device with direct I/O caches no pages in its backing file, so
+        the result is True without a test.
         """
         if self._is_direct:
             return True
@@ -303,11 +298,11 @@ class FileBelow:
         return sum(map(_cached_pages, self._paths))
 
     def cached_bytes(self, files: Sequence[tuple[Path, int]]) -> int:
-        """Return how many bytes of the target's files are cached a second time, as pages of the lower files.
+        """Return how many bytes of the target's files are cached as pages of the lower files.
 
-        ``files`` are pairs of path and size. If the offsets in the lower files are unknown, all cached pages of the
-        lower files count, unless they are so few that they may be the file system's own metadata. Metadata are at most
-        1 % of the size or 8 MiB, whichever is larger, but not over half of the size.
+        ``files`` are (path, size). If their offsets in the lower files are unknown, all cached pages of the lower files
+        count. But a small number of pages may be metadata of the file system and counts as 0. The limit is 1 % of the
+        size or 8 MiB, whichever is larger, and at most half of the size.
         """
         size = sum(of_file for _, of_file in files)
         if self.is_placed:
@@ -319,7 +314,7 @@ class FileBelow:
     def _placed(self, file: Path, size: int) -> int:
         """Return how many bytes of a file are cached in the lower file.
 
-        Parts of the file without a known offset count as cached.
+        Extents without a known offset count as cached.
         """
         descriptor, below = os.open(file, os.O_RDONLY), os.open(self._paths[0], os.O_RDONLY)
         try:
@@ -343,14 +338,14 @@ def _cached_pages(path: Path) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _LoopDevice:
-    """A loop device: the offset in bytes at which it begins in its file, and whether it uses direct I/O."""
+    """A loop device: its offset in bytes in the backing file, and whether it uses direct I/O."""
 
     offset: int
     is_direct: bool
 
 
 def _loop(device: str, path: Path) -> _LoopDevice:
-    """Return the state of a loop device. Raises OSError if ``path`` is not the kernel's backing file."""
+    """Return offset and I/O mode of a loop device. Raises OSError if ``path`` is not its backing file."""
     descriptor = os.open(device, os.O_RDONLY)
     try:
         status = bytearray(_LOOP_STATUS_BYTES)
@@ -367,7 +362,7 @@ def _loop(device: str, path: Path) -> _LoopDevice:
 def _extents(descriptor: int) -> Iterator[tuple[int | None, int]]:
     """Yield (offset on the device, length) in bytes of each extent of a file.
 
-    The offset is None if the file system reports none.
+    The offset is None if the file system does not report it.
     """
     start = 0
     while True:

@@ -1,8 +1,8 @@
 """``python -m pytest_ckpt.targets.posix.power_cut MOUNTPOINT``: cut the power of a file system on a loop device.
 
-The file system is shut down without a further write (FS_IOC_SHUTDOWN with NOLOGFLUSH: ext4, XFS, F2FS), unmounted and
-mounted again with its options. Durable data stay and all other data are lost, as after a power cut of the host. The
-drive below keeps its power, so a loss of acknowledged data in the drive is not tested.
+The file system is shut down without further writes (FS_IOC_SHUTDOWN with NOLOGFLUSH: ext4, XFS, F2FS). Then it is
+unmounted, and mounted again with the same options. Only durable data remain, as after a power cut of the host. The
+drive below keeps its power, so a drive that loses acknowledged data is not detected.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _POLL_SECONDS = 0.05
 def cut_power(point: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
     """Cut the power of the file system that is mounted at ``point``, and mount it again.
 
-    Raises UsageError without any change if the file system is not on a loop device that only it uses. Also raises it if
-    the file system could not be mounted again.
+    If the file system is not on a loop device, or has another mount, nothing is changed and UsageError is raised. It is
+    also raised if the file system could not be mounted again.
     """
     mount = _loop_mount(point)
     # Kept open, so that a loop device from "mount -o loop" survives the unmount.
@@ -131,7 +131,7 @@ def _unmount(point: Path, patience_seconds: float) -> None:
 
 
 def _users(point: Path) -> list[str]:
-    """Return the processes that have an open file below a mount point, or their working directory there."""
+    """Return the processes that have an open file or their working directory below a mount point."""
     users = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
@@ -156,7 +156,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 def main() -> int:
     """Cut the power; return the exit code.
 
-    0: the file system is back, 4: the cut was refused, or the file system is not back.
+    0: the file system is mounted again. 4: the cut was refused, or the file system could not be mounted again.
     """
     parser = argparse.ArgumentParser(prog="python -m pytest_ckpt.targets.posix.power_cut", description=__doc__)
     parser.add_argument("mountpoint", type=Path, help="mount point of a loop device")

@@ -1,4 +1,4 @@
-"""The directory of a run on a mounted file system: created, identified on each host, and carefully removed."""
+"""The directory of a run on a mounted file system: creates it, identifies it on each host, and removes it."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DirectoryIdentity:
-    """The identity of a directory: its mount, and its inode number (``number``; 0 if clients may see different
-    numbers).
+    """The identity of a directory: its path, its mount, and its inode number.
 
-    ``is_there``: the directory exists, on any mount. ``covered`` lists mounts inside it, because a run creates none.
+    ``number`` is 0 if clients of this file system may see different inode numbers. ``is_there``: the path exists, on
+    any mount. ``covered`` lists mounts inside the directory; a run itself creates no mounts.
     """
 
     directory: str
@@ -79,8 +79,9 @@ class DirectoryIdentity:
         return self.mount_point, self.file_system, source
 
     def is_same(self, other: DirectoryIdentity) -> bool:
-        """Return whether both are the same directory: same mount, same mounts inside, and same number if both
-        have one.
+        """Return whether both are the same directory: same mount, and same mounts inside.
+
+        If both have an inode number, the numbers must be equal too.
         """
         is_known = self.number and other.number
         is_other = bool(is_known) and self.number != other.number
@@ -88,7 +89,7 @@ class DirectoryIdentity:
 
 
 def standing_of(directory: Path) -> DirectoryIdentity:
-    """Return the identity of the directory at a path, whether it exists or not."""
+    """Return the identity of the directory at a path. The directory need not exist."""
     mounts = all_mounts()
     mount = mount_among(mounts, directory)
     try:
@@ -107,17 +108,17 @@ def standing_of(directory: Path) -> DirectoryIdentity:
 
 
 def _mounts_in(directory: Path, mounts: Iterable[Mount]) -> Iterator[str]:
-    """Yield the mounts inside a directory, each with its mounted source."""
+    """Yield a phrase for each mount inside a directory: mount point, file system and source."""
     for mount in mounts:
         if mount.mount_point.startswith(f"{directory}/"):
             yield f"{mount.mount_point} ({mount.file_system} of {mount.source})"
 
 
 def _image_below(mount: Mount) -> str:
-    """Return the file that the loop device of a mount reads and writes; empty for another device.
+    """Return the backing file of a mount's loop device; empty if the mount has no loop device.
 
-    Only this path identifies the storage: a copy of the file has the same directories and inode numbers, and the number
-    of the loop device changes.
+    Only this path identifies the storage. The number of the loop device may change, and a copy of the file contains the
+    same directories and inode numbers.
     """
     if not mount.source.startswith(_LOOP):
         return ""
@@ -125,18 +126,18 @@ def _image_below(mount: Mount) -> str:
 
 
 def is_of_area(standing: DirectoryIdentity, area: AreaRef) -> bool:
-    """Return whether a directory may be the one that was created for a run.
+    """Return whether a directory may be the directory that was created for a run.
 
-    False only if both inode numbers are known and differ.
+    The result is False only if both inode numbers are known and differ.
     """
     made = area.identity[1] if len(area.identity) > 1 else ""
     return not standing.number or not made or str(standing.number) == made
 
 
 def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
-    """Return a phrase on the replacement of a directory, for an error; empty if it was not replaced.
+    """Return a phrase for an error if a directory was replaced by another; empty if not.
 
-    A missing directory was not replaced, even if its mount is missing; other calls report that.
+    A missing directory counts as not replaced, because other calls report it.
     """
     if not now.is_there or now.is_same(before):
         return ""
@@ -144,9 +145,9 @@ def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
 
 
 def sign_of(run_id: str, what: str) -> Marker:
-    """Return the name and the unique content of a file by which other hosts recognise the target; write nothing.
+    """Return name and unique content of a marker file, by which other hosts recognise the target. Nothing is written.
 
-    If the file remains after a kill, its content identifies the run.
+    The content names the run, so a file that remains after a kill can be attributed.
     """
     owner = owner_of(run_id) | {"word": secrets.token_hex(16)}
     return Marker(name=f"{SIGN_PREFIX}{run_id}.{what}", word=json.dumps(owner))
@@ -165,7 +166,7 @@ class PosixAreaView:
 
     @property
     def mount(self) -> HostMount:
-        """The mount that contains the directory. An automounter may mount it only when the directory is accessed."""
+        """The mount that contains the directory. The directory is accessed first, so that an automounter mounts it."""
         with contextlib.suppress(OSError):
             os.statvfs(self._directory)
         mount = mount_of(self._directory.resolve())
@@ -178,7 +179,7 @@ class PosixAreaView:
 
     @property
     def free_bytes(self) -> int:
-        """The free space for this process; 0 if there is no directory."""
+        """The free space for this process in bytes; 0 if the directory does not exist."""
         try:
             space = os.statvfs(self._directory)
         except OSError:
@@ -192,9 +193,9 @@ class PosixAreaView:
 
     @contextlib.contextmanager
     def shown(self, sign: Marker) -> Iterator[str]:
-        """During a block, show a file that other hosts look for.
+        """During a ``with`` block, show a file that other hosts look for.
 
-        Yield the reason if it cannot be created, otherwise an empty text.
+        Yield an empty text, or the reason if the file cannot be created.
         """
         try:
             yield self._why_not_made(sign)
@@ -203,9 +204,10 @@ class PosixAreaView:
                 (self._directory / sign.name).unlink(missing_ok=True)
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for another host's file for at most ``seconds``; return empty if it is found, otherwise what was found.
+        """Look for another host's file for at most ``seconds``.
 
-        On a local file system the file cannot appear, so one look is sufficient.
+        Return an empty text, or the reason why it was not found. On a local file system other hosts create no files, so
+        one look is sufficient.
         """
         end = 0.0 if mount_of(self._directory.resolve()).is_local else time.monotonic() + seconds
         while True:
@@ -244,10 +246,10 @@ _REMOVE_SECONDS_OF_A_NAME = 0.005
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRunEntry:
-    """An entry of an earlier run on the target: the run's directory, or a file by which hosts recognised the target.
+    """An entry of an earlier run on the target: the run's directory, or a marker file for other hosts.
 
-    The controller of the run has ended. If ``elsewhere`` is set, the controller was on that host, and this host cannot
-    determine whether it has ended.
+    The run's controller has ended on this host, or ran on the host ``elsewhere``. This host cannot check a process on
+    another host.
     """
 
     path: Path
@@ -257,21 +259,19 @@ class EarlierRunEntry:
 
 
 def place_on_this_host(facts: TargetFacts) -> Path | None:
-    """Return the path of a target without symbolic links; None for a target without paths."""
+    """Return the path of a target with symbolic links resolved; None if the target has no path."""
     if "paths" not in facts.capabilities:
         return None
     return watched(facts.location, lambda: Path(facts.location).resolve())
 
 
 def directory_of(area: AreaRef) -> Path:
-    """Return the directory of an area of this scheme."""
+    """Return the path of an area on a mounted file system."""
     return Path(area.location)
 
 
 def keep_a_file(directory: Path) -> None:
-    """Test a run's directory: write a file, fsync it, read it and remove it. Raises OSError if the storage refuses a
-    call.
-    """
+    """Test a run's directory: write, fsync, read and remove a file. Raises OSError if the storage refuses a call."""
     file = directory / f"canary-{own_name()}"
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -287,9 +287,9 @@ def keep_a_file(directory: Path) -> None:
 
 
 def refuses_to_rename(directory: Path) -> bool:
-    """Return whether the file system refuses to rename a directory that contains a file, tested in this directory.
+    """Return whether the file system refuses to rename a directory that contains a file. The test uses ``directory``.
 
-    Errors other than a refusal are ignored here; the run reports them when they occur again.
+    Other errors are ignored here; the run reports them when they occur again.
     """
     before = directory / f"rename-{own_name()}"
     after, name = before.with_suffix(".renamed"), "file"
@@ -309,7 +309,7 @@ def refuses_to_rename(directory: Path) -> bool:
 
 
 def find_leftovers(target: Path) -> list[EarlierRunEntry]:
-    """Return the remains on the target of runs whose controller has ended or is on another host."""
+    """Return directories and marker files of earlier runs whose controller has ended or is on another host."""
     words = [(entry, entry / OWNER) for entry in sorted(target.glob(f"{PREFIX}*"))]
     words += [(entry, entry) for entry in sorted(target.glob(f"{SIGN_PREFIX}*"))]
     leftovers = []
@@ -338,8 +338,8 @@ class RunDirectory:
     def create(self, word: str = "") -> tuple[int, ...]:
         """Create the directory, write its owner's record, and return its identity: device and inode number.
 
-        ``word`` is the text of the record; by default it names this process. Raises UsageError if the target does not
-        permit it.
+        ``word`` is the text of the record; by default it names this process. Raises UsageError if the target refuses a
+        call.
         """
         word = word or owner_word(self.run_id)
         try:
@@ -362,19 +362,19 @@ def owner_word(run_id: str) -> str:
 
 
 def remove_begun(path: Path) -> None:
-    """Remove the directory of a run that has just begun, if it exists."""
+    """Remove the directory of a run that has just begun. Errors are ignored."""
     with contextlib.suppress(OSError):
         status = path.stat()
         remove(path, (status.st_dev, status.st_ino), ())
 
 
 def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_directory: bool = False) -> list[str]:
-    """Remove a run's directory with the run's files in it, and return the remains, one sentence each.
+    """Remove a run's directory with the run's files. Return one sentence for each entry that remains.
 
-    ``identity`` is (device, inode) of the directory at its creation. If only one of them has changed, the owner's
-    record in the directory decides. ``names`` are the paths, relative to the directory, of all files that the run may
-    have created. A name that ends in ``/`` is a directory in which the run created everything. With ``keep_directory``
-    the directory itself remains, with its owner's record.
+    ``identity`` is (device, inode) of the directory at its creation. If only one of these numbers has changed, the
+    owner's record must be the run's. ``names`` are paths relative to the directory: all files that the run may have
+    created. A name that ends in ``/`` is a directory whose whole content the run created. With ``keep_directory``, the
+    directory and its owner's record stay.
     """
     if not identity:
         return []
@@ -408,9 +408,9 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
 
 
 def _is_on(directory: Path, device: int) -> bool:
-    """Return whether a directory is on the file system with this ``device`` number.
+    """Return whether a directory is on the file system with the number ``device``.
 
-    If a user-space client ends, its mount disappears, and the directory is on another file system.
+    If a FUSE server ends, its mount may disappear; the path is then on another file system.
     """
     try:
         return directory.stat().st_dev == device
@@ -428,10 +428,10 @@ def _has_owner_record(directory: int, run_id: str) -> bool:
 
 
 def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
-    """Remove known files, and directories that are then empty, below an open directory.
+    """Remove known files below an open directory, and directories that are then empty.
 
-    Return (path, reason) of each remaining entry. ``prefix`` is the path of the open directory in the run's directory,
-    and ``names`` are the paths of known files.
+    Return (path, reason) of each remaining entry. ``prefix`` is the path of the open directory in the run's directory;
+    ``names`` are the paths of known files.
     """
     left: list[tuple[str, str]] = []
     for name in sorted(os.listdir(directory), key=MARKER.__eq__):
@@ -465,9 +465,9 @@ def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str
 def remove_in_time(
     directory: Path, identity: Sequence[int], names: Names, seconds: float, *, keep_directory: bool = False
 ) -> list[str]:
-    """Remove a run's directory in another process, so that an unresponsive target cannot block this one.
+    """Remove a run's directory in another process, so that an unresponsive target cannot block this process.
 
-    Return the remains, one sentence each. With ``keep_directory`` only its content is removed.
+    Return one sentence for each entry that remains. With ``keep_directory``, only its content is removed.
     """
     request = {
         "directory": str(directory),
@@ -488,9 +488,9 @@ def remove_in_time(
 
 
 def remove_in_process(request: Mapping[str, Any]) -> list[str]:
-    """Remove a run's directory for `remove_in_time`; return the remains, one sentence each.
+    """Remove a run's directory; return one sentence for each entry that remains.
 
-    A separate process calls this function.
+    `remove_in_time` starts a process that calls this function.
     """
     directory = Path(request["directory"])
     names = {f"{name}/" for name in request["directories"]}
@@ -507,7 +507,7 @@ def remove_in_process(request: Mapping[str, Any]) -> list[str]:
 
 
 def _checkpoints(directory: Path) -> Iterator[str]:
-    """Yield the names of the checkpoints in a subject's directory; no link is followed and no file is opened."""
+    """Yield the directory names of the checkpoints in a subject's directory."""
     entries: Iterable[str] = ()
     with contextlib.suppress(OSError):
         entries = [entry.name for entry in directory.iterdir()]

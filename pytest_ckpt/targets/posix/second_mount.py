@@ -1,4 +1,4 @@
-"""Another mount of the target on this host, as a separate client. It must show the same storage."""
+"""A second mount of the target on this host, used as a separate client. It must show the same storage."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _POLL_SECONDS = 0.1
 
 
 def check_second_mount(second_mount: str, location: str) -> Path:
-    """Check that a second mount may show the target to a second client; return its path. Nothing is written.
+    """Check the path of the second mount and return it. Nothing is written.
 
-    Raises UsageError if it cannot show the target as a separate client.
+    Raises UsageError if it is not a directory, or is the same mount as the target.
     """
     mount, target = user_path(second_mount, "--ckpt-second-mount"), Path(location)
     name = f"--ckpt-second-mount {mount}"
@@ -48,10 +48,10 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
 
 
 def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
-    """Return the reason why results from a directory do not apply to the target; empty if they apply.
+    """Return a reason if a directory has another type of file system than the target; empty if the types are equal.
 
-    The reason is another type of file system. ``name`` is the role of the directory: a second mount, or a volume to
-    fill. A FUSE file system above the first mount shows the same files but has its own caches and guarantees.
+    Results from another type do not apply to the target: a FUSE file system has its own caches and guarantees. ``name``
+    is the role of the directory: a second mount, or a volume to fill.
     """
     kind = mount_of(directory).file_system
     if kind == target.kind:
@@ -60,7 +60,7 @@ def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
 
 
 def fault_of_second_mount(mount: Path, area: AreaRef) -> str:
-    """Return why a second mount no longer shows a run's directory; empty if it does."""
+    """Return the reason why a second mount no longer shows a run's directory; empty if it does."""
     place = mount / directory_of(area).name
     try:
         if watched(f"the second mount {mount}", place.is_dir):
@@ -71,16 +71,16 @@ def fault_of_second_mount(mount: Path, area: AreaRef) -> str:
 
 
 def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
-    """Return the area of a run as seen through another mount of this host."""
+    """Return the area of a run with its path on the second mount."""
     return dataclasses.replace(
         area, location=str(user_path(second_mount, "--ckpt-second-mount") / directory_of(area).name)
     )
 
 
 def see_the_same(mount: Path, location: str, area: AreaRef) -> None:
-    """Write a random file in the run's area, and look for it through the other mount.
+    """Check that the second mount shows the target: write a random file in the run's area, and look for it there.
 
-    Raises UsageError if it is not found.
+    Raises UsageError if the file is not found.
     """
     watched(
         f"--ckpt-second-mount {mount}", lambda: _see_the_same(mount, location, area), more_seconds=_PATIENCE_SECONDS

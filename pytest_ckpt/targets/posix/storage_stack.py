@@ -1,9 +1,10 @@
-"""The storage below a path, as reported by the kernel's tables: its mount, devices and files. The storage is not read.
+"""The storage below a path, as the kernel's tables report it: mount, devices and files. The storage itself is not read.
 
-Mounts: ``/proc/self/mountinfo``, without touching the path. Block devices: ``/sys/dev/block/MAJOR:MINOR`` with
-``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``. Btrfs and ZFS have anonymous device numbers:
-``/sys/fs/btrfs/UUID/devices`` lists the devices of btrfs; the commands ``zpool`` and ``zfs`` print the devices of a ZFS
-pool and its fsync setting. debugfs (readable by root) shows whether Lustre's client caches files on a local disk.
+Mounts come from ``/proc/self/mountinfo``, without access to the path. Block devices come from
+``/sys/dev/block/MAJOR:MINOR``: ``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``. Btrfs and ZFS have
+anonymous device numbers. ``/sys/fs/btrfs/UUID/devices`` lists the devices of btrfs. The commands ``zpool`` and ``zfs``
+print the devices of a ZFS pool and its fsync setting. debugfs (readable by root) shows whether Lustre's client caches
+files on a local disk.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ _VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "Virtuozzo", "VBOX")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mount:
-    """A mount, as in one line of the kernel's table; ``device`` is its device number, ``major:minor``."""
+    """A mount: one line of /proc/self/mountinfo. ``device`` is its device number, ``major:minor``."""
 
     mount_point: str
     file_system: str
@@ -97,7 +98,7 @@ class Mount:
 
     @property
     def gate_kind(self) -> str:
-        """The name of the gate table for this storage."""
+        """The name of the gate table for this storage: posix-local, posix-shared or gateway."""
         if self.is_local:
             return "posix-local"
         is_gateway = self.file_system.removeprefix("fuse.").lower() in _GATEWAYS
@@ -136,17 +137,17 @@ def mount_among(mounts: Iterable[Mount], path: Path) -> Mount:
 
 
 def device_number(seen: os.stat_result) -> str:
-    """Return the device of a file in the kernel's form ``major:minor``."""
+    """Return the device number of a file's file system in the kernel's form ``major:minor``."""
     return f"{os.major(seen.st_dev)}:{os.minor(seen.st_dev)}"
 
 
 def _unescape(text: str) -> str:
-    """Return a path from the table of mounts, with the octal escapes for special characters such as spaces replaced."""
+    """Return a path from the mount table with its octal escapes, such as for a space, decoded."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
 def output_of(command: Sequence[str]) -> str:
-    """Return a command's output; empty if the command is missing, fails, or takes long."""
+    """Return a command's output; empty if the command is missing, fails, or times out."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False, timeout=_COMMAND_SECONDS
@@ -157,23 +158,23 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def devices_of_pool(pool: str, run_command: Command = output_of) -> list[str]:
-    """Return the paths of the devices and files of a ZFS pool, including caches; empty if ZFS does not list them."""
+    """Return the paths of the devices and files of a ZFS pool, with its caches; empty if zpool lists none."""
     lines = run_command(("zpool", "list", "-v", "-H", "-P", "-L", pool)).splitlines()
     names = (line.strip("\t").partition("\t")[0] for line in lines)
     return [name for name in names if name.startswith("/")]
 
 
 def ignores_fsync(dataset: str, run_command: Command = output_of) -> bool:
-    """Return whether fsync does not wait for the storage on a ZFS dataset, because it has ``sync=disabled``."""
+    """Return whether a ZFS dataset ignores fsync, because it has ``sync=disabled``."""
     return run_command(("zfs", "get", "-H", "-o", "value", "sync", dataset)).strip() == "disabled"
 
 
 def storage_stack(
     path: Path, *, root: Path = Path("/"), mounts: str | None = None, run_command: Command = output_of
 ) -> StorageStack:
-    """Return the layers of storage below an existing path.
+    """Return the layers of storage below an existing path: file systems, devices, files.
 
-    ``root`` is the directory that contains ``sys``, and ``mounts`` is the text of /proc/self/mountinfo. The function
+    ``root`` is the directory that contains ``sys``. ``mounts`` is the text of /proc/self/mountinfo. The function
     ``run_command`` runs a command and returns its output.
     """
     walk = _Walk(root=root, mounts=mounts, run_command=run_command)
@@ -187,9 +188,9 @@ def storage_stack(
 
 
 def file_of_loop(device: Path) -> str:
-    """Return the backing file of a loop device or of a partition on it; empty for another device.
+    """Return the backing file of a loop device or of a partition on it; empty for other devices.
 
-    ``device`` is the directory of the device in sysfs.
+    ``device`` is the device's directory in sysfs.
     """
     return _backing_file(_whole(device)).removesuffix(_GONE)
 
@@ -243,8 +244,9 @@ class _Walk:
             self._add("unknown", "an upper directory that is not visible here", depth + 1)
 
     def _process(self, mount: Mount, depth: int) -> None:
-        """Add a layer served by a user-space process. If its source is a directory of this host, the process may store
-        its files there.
+        """Add a layer for a FUSE file system.
+
+        If its source is a directory of this host, add the storage below the source too.
         """
         self._add("process", f"{mount.file_system} of {mount.source}" if mount.source else mount.file_system, depth)
         below = Path(mount.source)
@@ -277,8 +279,9 @@ class _Walk:
             self._add("unknown", "devices that the kernel does not name", depth)
 
     def _devices_of_btrfs(self, source: str) -> list[Path]:
-        """Return all devices of a btrfs file system that contains the device ``source``; empty if sysfs does not list
-        them.
+        """Return all devices of the btrfs file system that contains the device ``source``.
+
+        The result is empty if sysfs lists none.
         """
         name = Path(os.path.realpath(source)).name
         for devices in sorted((self.root / "sys/fs/btrfs").glob("*/devices")):
@@ -329,7 +332,7 @@ class _Walk:
 
 
 def _whole(device: Path) -> Path:
-    """Return the directory of a device in sysfs; for a partition, the directory of the device with the partition."""
+    """Return the sysfs directory of a device; for a partition, of the whole device."""
     return device.parent if (device / "partition").exists() else device
 
 

@@ -1,10 +1,11 @@
-"""The area of a run on a mounted file system: on the target, or in a local tier.
+"""The area of a run on a mounted file system: a directory on the target or in a local tier.
 
-Each subject has a directory, and each checkpoint a directory in it. Rank 0 commits the checkpoint by a rename of its
-directory (`commit`). For targets that refuse this, `PosixStoreByMarker` commits by a marker file. Every file is fsynced
-before the commit. When all ranks of a host have fsynced their files, one of them fsyncs the directory, which makes
-their names durable. A directory's name consists of the checkpoint's number and the attempt, so no name is used twice. A
-local tier is a directory under the same path on each host; a host sees only its own.
+It contains a directory for each subject (such as a model), and in it one for each checkpoint. The name of a
+checkpoint's directory consists of number and attempt, so no name is used twice. Every file is fsynced before the
+commit. When all ranks of a host have fsynced their files, one of them fsyncs the directory, which makes the names
+durable. Then rank 0 renames the directory to commit the checkpoint (`commit`). If a target refuses such a rename,
+`PosixStoreByMarker` commits by a marker file. A local tier has the same path on each host; each host sees only its own
+tier.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ TIER_OPENER = "pytest_ckpt.targets.posix.store:open_tier"
 
 
 def clone_of(stated: str, own: Path) -> tuple[Path, str]:
-    """Return the run's directory in the clone ``stated``, and the reason why it is not a snapshot of ``own``.
+    """Return the run's directory in the snapshot ``stated``, and the reason why that is not a snapshot of ``own``.
 
-    ``stated`` is the path that the snapshot command reported. The reason is empty if this host sees a snapshot.
+    ``stated`` is the path that the snapshot command printed. The reason is empty for a snapshot.
     """
     clone = Path(stated) / own.name
     if not stated.startswith("/"):
@@ -85,7 +86,7 @@ def clone_of(stated: str, own: Path) -> tuple[Path, str]:
 
 
 def _shows_what_is_new(clone: Path, own: Path) -> bool:
-    """Return whether a file that is now created on the target appears in the clone, which is then not a snapshot."""
+    """Return whether the clone shows a file created on the target just now, so that it is not a snapshot."""
     name = f"after-{secrets.token_hex(8)}"
     new = own / name
     descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -98,10 +99,7 @@ def _shows_what_is_new(clone: Path, own: Path) -> bool:
 
 
 def volume_of(directory: Path) -> Volume:
-    """Return the used and the free space of a directory's volume, as df shows it.
-
-    Space that is reserved for root is not free.
-    """
+    """Return used and free space of a directory's volume, as df shows them. Space reserved for root is not free."""
     space = os.statvfs(directory)
     used = (space.f_blocks - space.f_bfree) * space.f_frsize
     return Volume(used_bytes=used, free_bytes=space.f_bavail * space.f_frsize)
@@ -110,7 +108,7 @@ def volume_of(directory: Path) -> Volume:
 def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
     """Write a new file, fsync it, and advise the kernel to drop its cached pages.
 
-    Raises OSError; the bytes that were written before the error remain.
+    Raises OSError; the file then remains with the bytes written so far.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -129,13 +127,13 @@ def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
 
 
 def _sync(descriptor: int) -> None:
-    """Fsync the written bytes, so that their space is allocated, and advise the kernel to drop their cached pages."""
+    """Fsync a file, so that its space is allocated, and advise the kernel to drop its cached pages."""
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def open_store(area: AreaRef) -> PosixStore:
-    """Open an area."""
+    """Return the store of an area."""
     return PosixStore(Path(area.location), area)
 
 
@@ -160,7 +158,7 @@ class PosixStore:
         return self._directory.is_dir()
 
     def replaced(self) -> str:
-        """Return a sentence if the run's directory is no longer the original one; empty otherwise."""
+        """Return a sentence if another directory has replaced the run's directory; empty if not."""
         now = standing_of(self._directory)
         if self._standing is None:
             self._standing = now
@@ -169,7 +167,7 @@ class PosixStore:
         return describe_change(self._standing, now)
 
     def sighting(self) -> PosixAreaView:
-        """Return the directory as seen by this host."""
+        """Return a view of the directory from this host."""
         return PosixAreaView(self._directory)
 
     def prepare(self, subject: str) -> None:
@@ -200,7 +198,7 @@ class PosixStore:
         return NamesProof(directories_attempted=directories.attempted, directories_returned=directories.returned)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Commit the checkpoint and make the commit durable; its files are not checked."""
+        """Commit the checkpoint durably. The saved files are not checked."""
         final, directories = self._final(ref), DirectorySyncs()
         for _ in self.by.synced_by(final):
             directories.owe()
@@ -221,19 +219,20 @@ class PosixStore:
         return _size(self._partial(ref)) is not None
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client sees the directory under its final name, and these files with their sizes."""
+        """Return whether this client sees the directory under its final name, with all ``entries`` at their sizes."""
         directory = self._final(ref)
         return _size(directory) is not None and all(_size(directory / entry.name) == entry.bytes for entry in entries)
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether this client sees the commit, and no temporary directory next to it."""
+        """Return whether this client sees the commit. The temporary directory must no longer be visible."""
         final, draft = self._final(ref), self._partial(ref)
         return self.by.is_committed(final) and (draft == final or not draft.exists())
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a temporary file durably, and give it its final name atomically.
+        """Write a file durably: create it under a temporary name, then give it its final name atomically.
 
-        If ``when`` is "always", an existing file is replaced. If it is "if absent" and the name exists, return False.
+        If ``when`` is "always", an existing file is replaced. If ``when`` is "if absent" and the file exists, return
+        False.
         """
         place, made = self._directory / name, self._directory / f".{name}.{own_name()}"
         _write_new(made, data)
@@ -250,16 +249,19 @@ class PosixStore:
         return True
 
     def committed(self, subject: str) -> Sequence[int]:
-        """Return the numbers of the subject's directories that have a final name."""
+        """Return the numbers of the subject's checkpoints whose directories have a final name."""
         names = (entry.name for entry in (self._directory / subject).iterdir())
         return sorted(number for number in map(checkpoint_number, names) if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
-        """Return the directory under its final name; a missing directory is noticed when a file is opened."""
+        """Return the checkpoint in the directory with the final name.
+
+        If the directory is missing, only a later call raises OSError.
+        """
         return PosixCommitted(self._final(ref), self._way, phases)
 
     def clone(self, stated: str) -> tuple[PosixStore, str]:
-        """Return the run's directory in the snapshot ``stated``, and why this host does not see a snapshot."""
+        """Return the area in the snapshot ``stated``, and the reason why it is not a snapshot; empty for a snapshot."""
         directory, why = clone_of(stated, self._directory)
         return type(self)(directory), why
 
@@ -273,7 +275,10 @@ class PosixStore:
             unlink(self._partial(ref), names)
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Remove the empty directory; retry while this client does not yet see that another host created it."""
+        """Remove the checkpoint's empty directory.
+
+        FileNotFoundError is retried, because this client may not see the directory yet.
+        """
 
         def remove() -> None:
             try:
@@ -288,20 +293,21 @@ class PosixStore:
         (self._directory / subject).rmdir()
 
     def names_directory(self, name: str) -> PosixNames:
-        """Return a directory next to the directories of the subjects."""
+        """Return a directory at the top of the area, which need not exist yet."""
         return PosixNames(self._directory / name)
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Write and fsync a test file in the subject's directory; return how many bytes were not yet on the device."""
+        """Write and fsync a test file; return how many of its bytes were not on the device, before and after."""
         return fsync_counts(self._directory / subject)
 
     def find_gauge(self, subject: str) -> str | None:
-        """Return the system call that counts cached pages correctly, tested with a file that is written and read."""
+        """Return the system call that counts cached pages correctly, found with a test file; None if no call does."""
         return find_gauge_to_the_end(self._directory / subject)
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """Return how many bytes of files are in this host's page cache, including a second copy in files below the
-        target.
+        """Return how many bytes of files are in this host's page cache.
+
+        Pages of a loop device's backing file count too.
         """
         counts = [(path, *resident_bytes(path, cast("Probe", probe))) for path in (self._final(ref) / n for n in names)]
         below = self._file_below()
@@ -310,7 +316,10 @@ class PosixStore:
         return CachedBytes(resident_bytes=resident, bytes=sum(size for _, _, size in counts))
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """Advise the kernel to drop the cached pages of files, and of the files below the target; return the method."""
+        """Advise the kernel to drop the cached pages of files; return the method.
+
+        Pages of a loop device's backing file are dropped too.
+        """
         evict(self._final(ref) / name for name in names)
         if below := self._file_below():
             below.evict()
@@ -325,10 +334,9 @@ class PosixStore:
         return drop_names()
 
     def _file_below(self) -> FileBelow | None:
-        """Return the file of this host that contains the target's bytes, so that its page cache has a second copy of
-        them.
+        """Return the files of this host that contain the target's bytes, such as a loop device's backing file.
 
-        None: there is no such file, or its pages cannot be counted; then there is no probe either.
+        None if there is no such file, or if its pages cannot be counted.
         """
         if not self._has_looked_below:
             stack = self.sighting().storage
@@ -337,14 +345,14 @@ class PosixStore:
         return self._below
 
     def requests(self) -> Tallies:
-        """Return no counts: the kernel sends the requests of a file system."""
+        """Return an empty dict, because the kernel sends the requests of a file system."""
         return {}
 
     def close(self) -> None:
         """Do nothing, because nothing is open between calls."""
 
     def volume(self, subject: str) -> Volume:
-        """Return the volume that contains the subject's directory."""
+        """Return used and free space of the volume that contains the subject's directory."""
         return volume_of(self._directory / subject)
 
     def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
@@ -352,7 +360,7 @@ class PosixStore:
         write_ballast(self._directory / subject / name, pieces)
 
     def delete_ballast(self, subject: str, name: str) -> None:
-        """Remove the ballast file."""
+        """Remove the ballast file, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             (self._directory / subject / name).unlink()
 
@@ -364,7 +372,7 @@ class PosixStore:
 
 
 class _CountedCommitCalls:
-    """The calls by which rank 0 commits; fsyncs of directories are counted."""
+    """The calls by which rank 0 commits. Directory fsyncs are counted."""
 
     def __init__(self, directories: DirectorySyncs) -> None:
         self._directories = directories
@@ -378,14 +386,14 @@ class _CountedCommitCalls:
         _write_new(path, data)
 
     def sync_directory(self, directory: Path) -> None:
-        """Fsync a directory that must become durable."""
+        """Fsync a directory and count it."""
         self._directories.sync(directory)
 
 
 def _size(path: Path) -> int | None:
     """Return a file's size as seen by this client; None if this client does not see the file.
 
-    A file counts as not seen if the client's handle refers to a removed file.
+    ESTALE (the client's handle refers to a removed file) also counts as not seen.
     """
     try:
         return path.lstat().st_size
@@ -404,48 +412,48 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def open_by_marker(area: AreaRef) -> PosixStoreByMarker:
-    """Open an area on a file system that cannot rename directories."""
+    """Return the store of an area on a file system that cannot rename directories."""
     return PosixStoreByMarker(Path(area.location), area)
 
 
 class PosixStoreByMarker(PosixStore):
-    """The directory of a run on a file system that cannot rename directories: a marker file commits a checkpoint."""
+    """The directory of a run on a file system that cannot rename directories. A marker file commits a checkpoint."""
 
     by = BY_MARKER
     capabilities = CAPABILITIES - {"rename"}
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client sees the marker, and these files with their sizes."""
+        """Return whether this client sees the marker, with all ``entries`` at their sizes."""
         return self.is_committed(ref) and super().sees(ref, entries)
 
     def committed(self, subject: str) -> Sequence[int]:
-        """Return the numbers of the subject's directories with a marker."""
+        """Return the numbers of the subject's checkpoints with a marker file, complete or not."""
         names = (entry.parent.name for entry in (self._directory / subject).glob(f"*/{MARKER}"))
         return sorted(number for number in map(checkpoint_number, names) if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
-        """Return the directory; its marker is read first. Raises FileNotFoundError if there is no complete marker."""
+        """Return the checkpoint. Raises FileNotFoundError if there is no complete marker."""
         with phases.phase("open", MARKER):
             if not self.is_committed(ref):
                 raise FileNotFoundError(errno.ENOENT, "no complete marker commits it", str(self._final(ref) / MARKER))
         return super().open(ref, phases)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Remove the marker, which another rank may have removed, then this rank's files."""
+        """Remove the marker, which another rank may have removed already; then remove this rank's files."""
         with contextlib.suppress(FileNotFoundError):
             unlink(self._final(ref), [MARKER])
         super().delete(ref, names)
 
 
 def open_tier(area: AreaRef) -> PosixTier:
-    """Open an area in a local tier."""
+    """Return the store of an area in a local tier."""
     return PosixTier(Path(area.location))
 
 
 class PosixTier(PosixStore):
     """The directory of a run in this host's local tier.
 
-    One rank of each host creates and removes it. On the controller's host, the controller does so.
+    One rank of each host creates and removes it; on the controller's host, the controller does.
     """
 
     of_each_host = True
@@ -455,30 +463,31 @@ class PosixTier(PosixStore):
         self._made: RunDirectory | None = None
 
     def settle(self) -> None:
-        """Create the directory if this host has none yet; called by one rank of each host. Raises UsageError."""
+        """Create the directory, unless it exists on this host. Called by one rank of each host. Raises UsageError."""
         if not self._directory.exists():
             made = RunDirectory(self._directory.parent, self._directory.name.removeprefix(PREFIX))
             made.create()
             self._made = made
 
     def leave(self, subjects: Collection[str]) -> None:
-        """Remove the directory that was created here, with all files of these subjects."""
+        """Remove the directory if `settle` created it, with all files of these subjects."""
         if self._made:
             remove(self._made.path, self._made.identity, [f"{subject}/" for subject in subjects])
             self._made = None
 
 
 class PosixNames:
-    """Creates, lists and removes many empty files in a directory; every path is relative to the directory.
+    """A directory for many empty files, which it creates, lists and removes. Paths are relative to the directory.
 
-    Paths are strings, because the creation of a `Path` would take longer than some calls.
+    Paths are strings, because creating a `Path` would take longer than some calls. An empty path is the directory
+    itself.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)
 
     def make_directory(self, path: str) -> None:
-        """Create a directory; an empty path is the directory of this object."""
+        """Create a directory."""
         os.mkdir(f"{self._directory}/{path}", 0o700)  # noqa: PTH102 - see the class
 
     def create(self, path: str) -> None:
@@ -494,7 +503,7 @@ class PosixNames:
         return True
 
     def names(self, path: str) -> Iterator[str]:
-        """Yield the names in a directory as the target lists them: a name that comes twice is yielded twice."""
+        """Yield the names in a directory as the target lists them. A name that is listed twice is yielded twice."""
         with os.scandir(f"{self._directory}/{path}") as entries:
             for entry in entries:
                 yield entry.name
@@ -504,5 +513,5 @@ class PosixNames:
         os.unlink(f"{self._directory}/{path}")  # noqa: PTH108 - see the class
 
     def remove_directory(self, path: str = "") -> None:
-        """Remove an empty directory; an empty path is the directory of this object."""
+        """Remove an empty directory."""
         os.rmdir(f"{self._directory}/{path}")  # noqa: PTH106 - see the class

@@ -35,7 +35,7 @@ def target(location: str) -> PosixTarget:
 
 
 def capacity_of(space: os.statvfs_result) -> Capacity | None:
-    """Return the space in a result of statvfs(3); None if the result contains only zeros, as on some file systems."""
+    """Return the space in a result of statvfs(3); None if it states a size of 0, as some file systems do."""
     if space.f_blocks == 0:
         return None
     return Capacity(
@@ -51,7 +51,8 @@ def capacity_of(space: os.statvfs_result) -> Capacity | None:
 class PosixTarget:
     """A directory on a mounted file system, as a target.
 
-    ``option`` is the option that names the directory. ``opener`` refers to the function that opens areas in it.
+    ``option`` is the command-line option that names the directory. ``opener`` is the function that opens areas in the
+    directory, as ``module:name``.
     """
 
     def __init__(self, location: str, option: str = "--ckpt-target", opener: str = OPENER) -> None:
@@ -63,11 +64,11 @@ class PosixTarget:
         return f"{self._option} {self._path}"
 
     def describe(self) -> TargetFacts:
-        """Return the facts that the kernel's table of mounts contains; the directory is not accessed."""
+        """Return the facts in the kernel's mount table. The directory is not accessed."""
         return self._facts(self._path, None)
 
     def check(self) -> TargetFacts:
-        """Return mount and space of the directory, without writes. Raises UsageError if it cannot be used."""
+        """Return mount and space of the directory; nothing is written. Raises UsageError if it cannot be used."""
         with answering(self._name):
             return watched(self._name, self._checked)
 
@@ -104,7 +105,7 @@ class PosixTarget:
         )
 
     def check_may_be_filled(self) -> None:
-        """Raise UsageError if the directory cannot be filled temporarily. Nothing is written."""
+        """Raise UsageError if the directory is not writable or has over 64 GiB free. Nothing is written."""
         with answering(self._name):
             watched(self._name, self._check_may_be_filled)
 
@@ -122,11 +123,14 @@ class PosixTarget:
             )
 
     def place(self) -> AreaRef:
-        """Return the target's place, which is the directory itself."""
+        """Return the directory of the target as an area without a run."""
         return AreaRef(scheme="", location=str(self._path), run_id="", opener=self._opener)
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Create the run's directory with its owner's record. Raises UsageError, and then leaves no directory."""
+        """Create the run's directory with its owner's record.
+
+        If this fails, remove the directory and raise UsageError.
+        """
         directory = watched(self._name, lambda: RunDirectory(self._path, run_id))
         word = owner_word(run_id)
         try:
@@ -147,7 +151,7 @@ class PosixTarget:
     def _opener_in(self, directory: Path) -> str:
         """Return the function that opens areas, as ``module:name``.
 
-        It opens areas with markers if the file system cannot rename directories.
+        If the file system cannot rename directories, this function opens areas with commits by marker.
         """
         by_marker = self._opener == OPENER and watched(self._name, lambda: refuses_to_rename(directory))
         return OPENER_BY_MARKER if by_marker else self._opener
@@ -167,7 +171,7 @@ class PosixTarget:
         ]
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the run's files, in a separate process; return the remains, one sentence each."""
+        """Remove the run's files, in a separate process. Return one sentence for each entry that remains."""
         return remove_in_time(
             directory_of(area),
             [int(number) for number in area.identity],

@@ -1,4 +1,4 @@
-"""A fixture that returns a function, which runs ``pytest-ckpt plan`` and returns its output."""
+"""A fixture that runs ``pytest-ckpt plan``."""
 
 from __future__ import annotations
 

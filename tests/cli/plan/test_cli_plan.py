@@ -1,4 +1,4 @@
-"""``pytest-ckpt plan`` prints a run's limits and what the run would write, read and need."""
+"""``pytest-ckpt plan`` prints the limits of a run, and the data, space and memory that the run would need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytest-ckpt plan`` changes nothing and names each obstacle of a run; its errors contain the remedy."""
+"""``pytest-ckpt plan`` changes nothing, and names each obstacle of a run with its remedy."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_errors_end_with_4_and_say_what_is_wrong(arguments, says):
 
 
 def test_a_reader_that_leaves_early_sees_no_traceback():
-    """``pytest-ckpt plan --ranks | head -1`` prints no traceback. Its output is larger than the buffer of a pipe."""
+    """``pytest-ckpt plan --ranks | head -1`` prints no traceback, although its output exceeds the buffer of a pipe."""
     reading, writing = os.pipe()
     words = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""Fixtures: a target, and functions that start a run on it that must be refused before it writes anything."""
+"""Fixtures: a target, and functions that start a run which must be refused before it writes anything."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def target(pytester):
 
 @pytest.fixture
 def refused(front_door, pytester, target):
-    """Return a function that runs pytest, checks that the run was refused, and returns the message.
+    """Return a function that runs pytest, checks that the run is refused, and returns the message.
 
-    The message contains every text in ``says``, and the run leaves no new file.
+    It checks that the message contains every text in ``says``, and that the run leaves no new file.
     """
 
     def run(*arguments, says, cluster="16000"):
@@ -44,7 +44,7 @@ def refused(front_door, pytester, target):
 
 
 def everything_in(directory):
-    """Return every path below a directory, as tuples of names, except the files of pytester and Python."""
+    """Return every path below a directory, as tuples of names. Files of pytester and Python are omitted."""
     ours = (p.relative_to(directory).parts for p in directory.rglob("*"))
     others = {"stdout", "stderr", "__pycache__"}
     return {parts for parts in ours if parts[0] not in others and not parts[0].startswith("runpytest-")}
@@ -52,9 +52,9 @@ def everything_in(directory):
 
 @pytest.fixture
 def mounted(pytester, target, monkeypatch):
-    """Return a function that runs pytest with a tmpfs mounted on the target, and returns the ended process.
+    """Return a function that runs pytest with a tmpfs mounted on the target, and returns the finished process.
 
-    The tmpfs exists only during the run. The output ends with the names of the files left in it.
+    The tmpfs exists only during the run. The output ends with the names of its remaining files.
     """
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     ways = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])

@@ -1,4 +1,4 @@
-"""A run is refused if its MPI cannot start ranks or if pytest runs inside an MPI job. The message has a remedy."""
+"""A run is refused with a remedy if its MPI cannot start ranks, or if pytest runs inside an MPI job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.refusals import INSIDE_MPI, SMALL, is_refusal
 
 
 def test_no_launcher_anywhere_is_refused(pytester, target, monkeypatch):
-    """A run is refused if mpiexec is neither next to the environment's Python nor on PATH."""
+    """A run is refused if mpiexec is neither next to the environment's Python nor in PATH."""
     venv.create(pytester.path / "bare", with_pip=False)
     monkeypatch.setenv("PATH", str(pytester.path / "nothing"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(CHECKOUT), *filter(None, sys.path)]))
@@ -77,9 +77,9 @@ def test_an_mpi_that_cannot_start_is_refused_with_the_command_to_try(refused, py
 
 
 def test_a_launcher_that_starts_too_few_ranks_is_refused(refused, pytester):
-    """A run is refused if each process that the launcher starts is the only rank of its own job.
+    """A run is refused if each process that the launcher starts is alone in its job.
 
-    This happens if mpiexec and mpi4py belong to different MPIs.
+    This happens if mpiexec and mpi4py belong to different MPI implementations.
     """
     lonely = pytester.path / "lonely"
     lonely.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\nshift 2\nexec "$@"\n')

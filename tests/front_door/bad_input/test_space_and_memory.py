@@ -1,4 +1,4 @@
-"""Too little space or memory is refused, and the proposed options fit."""
+"""A run with too little space or memory is refused. The proposed options fit."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_a_link_to_the_root_directory_is_refused(refused, pytester):
 def test_a_target_that_is_not_writable_is_refused(pytester, target, monkeypatch):
     """A target that the user cannot write to is refused.
 
-    For root, the test drops the capabilities that let root write everywhere.
+    If the test runs as root, it drops the capabilities that permit root to write anywhere.
     """
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     powerless = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []

@@ -1,4 +1,4 @@
-"""Report directories, numbers and names that an option cannot have are refused before anything is written."""
+"""Invalid report directories, numbers and names of options are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("option", "value", "says"), WRONG, ids=[f"{o}={v[:20]}" for o, v, _ in WRONG])
 def test_a_wrong_value_names_option_value_and_what_is_accepted(option, value, says):
-    """Tests all rows of ``WRONG`` without pytest; tests below pass a few of them through pytest itself."""
+    """All rows of ``WRONG``, tested without pytest. Tests below pass some of them to pytest itself."""
     name = {"--cluster": "ckpt_cluster"}.get(option, option.removeprefix("--").replace("-", "_"))
     with pytest.raises(UsageError) as refusal:
         resolve({"ckpt_target": "/t", "ckpt_cluster": "16000", name: value}, {})

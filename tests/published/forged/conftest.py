@@ -11,7 +11,7 @@ from tests.support.made_results import MadeRun
 
 
 def slow_rank_3(kind, number, rank):
-    """Return the seconds of an operation: rank 3 saves far slower than the other ranks, whose times differ slightly."""
+    """Return the seconds of an operation. Rank 3 saves far slower than all other ranks."""
     base = 5.0 if kind == "save" else 4.0
     return base + 0.01 * rank + 0.003 * number + (35.0 if (kind, rank) == ("save", 3) else 0.0)
 

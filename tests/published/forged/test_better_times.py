@@ -1,4 +1,4 @@
-"""Published results that were changed with a text editor: the change is reported, and never improves a verdict."""
+"""Published results whose times were improved with a text editor: the change is reported, and no verdict improves."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def test_a_second_file_for_the_slow_rank_does_not_stand_for_it(judge, directory,
 
 
 def test_a_longer_pause_is_written_into_the_configuration(judge, directory):
-    """A longer pause in the configuration does not shorten the inferred times, and is reported.
+    """A longer pause in the configuration is reported, and does not shorten the inferred times.
 
-    Only the file of rank 0 exists, so the times of other ranks are inferred from the pauses.
+    Only the file of rank 0 exists. The times of other ranks are inferred from the starts of rank 0 and the pauses.
     """
     for rank in range(1, 8):
         (directory / f"{rank}_per_epoch_stats.json").unlink()
@@ -116,9 +116,10 @@ def test_a_longer_pause_is_written_into_the_configuration(judge, directory):
 @pytest.mark.parametrize("ranks", [[0], [0, 1, 2, 4, 5, 6, 7]])
 @pytest.mark.parametrize("pause", ["5.0", "{type: normal, mean: 5, stdev: 1}"])
 def test_what_is_not_recorded_of_a_slow_last_load_meets_no_limit(judge, tmp_path, ranks, pause):
-    """If the file of the slow rank is missing, LOAD is not run: no operation follows the last load.
+    """If the file of the slow rank is missing, LOAD is not run.
 
-    With random pauses, SAVE is not run either, because a start does not show when the previous operation ended.
+    The time of a missing rank is inferred from the start of the next operation, and no operation follows the last load.
+    If pauses are random, SAVE is not run either.
     """
     run = MadeRun(seconds=lambda kind, n, rank: 400.0 if (kind, n, rank) == ("load", 10, 3) else 5.0 + 0.01 * n)
     assert outcome(judge(run.write(tmp_path / "whole"))[0], "LOAD") == "failed"
@@ -199,7 +200,7 @@ def test_every_rank_that_waits_for_the_slowest_hides_a_straggler(judge, tmp_path
 
 
 def test_the_same_run_twice_counts_once(judge, tmp_path):
-    """A copy of a run does not count: five saves and five loads remain five of each."""
+    """If a directory contains a copy of a run, its operations count only once."""
     start = MadeRun().started
     first = published(tmp_path, "Maker", "array", "llama3-8b", "20260301_120000")
     MadeRun(saves=5, loads=5, started=start).write(first)

@@ -1,4 +1,4 @@
-"""Published results that try to crash the reader: bad links, names, sizes and configurations are named in messages."""
+"""Published results with bad links, names, sizes or configurations: a message names the bad file or directory."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_file_that_is_far_too_large_is_not_read(judge, tmp_path):
 
 
 def test_a_directory_that_cannot_be_read_is_named(tmp_path, judge):
-    """A directory whose path is longer than the kernel accepts is named; the other result is judged."""
+    """A directory whose path is too long for the kernel is named, and the other result is judged."""
     MadeRun().write(tmp_path / "run")
     make_too_deep(tmp_path)
     document, messages = judge(tmp_path)

@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` on published results names files that are missing, broken, or copied from another run."""
+"""``pytest-ckpt judge`` names files of published results that are missing, broken, or copied from another run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` on published results reports loads from a cache and last saves that may exceed the limit."""
+"""``pytest-ckpt judge`` reports published loads that came from a cache, and last saves that may exceed the limit."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def test_what_the_page_caches_held_as_the_loads_began_is_said(judge, tmp_path):
 
 
 def test_a_last_save_that_is_late_at_most_is_no_failure_and_not_met(judge, tmp_path):
-    """SAVE is not run if the last save may be late, or not.
+    """SAVE is not run if only the upper bound of the last save exceeds the limit.
 
-    The limit is between the time of rank 0 and the time until the first load starts.
+    The lower bound is the time of rank 0. The upper bound is the time until the first load starts.
     """
     directory = MadeRun(listing=30.0).write(tmp_path / "run", ranks=[0])
     code, document, _ = judge(directory)

@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` on one published result judges the slowest rank and gives no certificate."""
+"""``pytest-ckpt judge`` on one published result: the slowest rank decides, and there is no certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` on results that count the bytes received by the hosts' network interfaces during loads."""
+"""``pytest-ckpt judge`` on published results that count the bytes that network interfaces received during loads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LOADED = 10 * BYTES["llama3-8b", 8]
 
 
 def cached(kind, number, _rank):
-    """Return the seconds of an operation. Loads from the sixth on take a third of the time of earlier loads."""
+    """Return the seconds of an operation. From load 6 on, a load takes a third of the time of earlier loads."""
     return 5.0 if kind == "save" else (9.0 if number < 6 else 3.0)
 
 
 @pytest.fixture
 def network(judge, tmp_path):
-    """Return a function that writes a made-up run, judges it, and returns the document."""
+    """Return a function that writes a published result, judges it, and returns the document."""
 
     def judged(*parts, **fields):
         return judge(MadeRun(**fields).write(tmp_path / "run", parts=("summary", "config", "metadata", *parts)))[1]

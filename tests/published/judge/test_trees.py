@@ -23,9 +23,9 @@ HEAVY = ("torch", "mpi4py", "numpy", "psutil", "jinja2")
 
 @pytest.fixture
 def tree(tmp_path):
-    """Return a tree of three systems: one with two models, one too slow, one with a broken file.
+    """Return a tree of three systems: a system with two models, a slow system, and a system with a broken file.
 
-    It also contains runs of other benchmarks.
+    The tree also contains runs of other benchmarks.
     """
     MadeRun().write(published(tmp_path, "Maker", "fast array", "llama3-8b", "20260301_120000"))
     big = MadeRun(model="llama3-70b", processes=64, seconds=steady(12.0, 11.0))

@@ -1,4 +1,4 @@
-"""Fixtures for the engine safetensors: a checkpoint that it saved."""
+"""Fixtures for tests of the engine safetensors: a checkpoint that the engine saved."""
 
 from __future__ import annotations
 

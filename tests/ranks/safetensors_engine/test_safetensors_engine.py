@@ -1,4 +1,4 @@
-"""The engine safetensors with one rank: its files, the loaded bytes, and every kind of damage."""
+"""The engine safetensors with one rank: its files, the loaded bytes, and the detection of damage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BIG = "optimizer/0"
 
 
 def start_of(file: Path, name: str) -> int:
-    """Return the offset in the file of the first byte of tensor ``name``."""
+    """Return the offset of the tensor ``name`` in its file."""
     number = next(number for number, tensor in enumerate(TENSORS) if tensor.name == name)
     return file.read_bytes().index(expected(number, TENSORS[number])[:64])
 
@@ -242,9 +242,9 @@ def test_the_report_is_told_what_is_the_library_s_and_what_is_added():
 
 
 def test_it_needs_the_memory_that_its_row_states_and_no_torch(tmp_path):
-    """Saves and loads need less memory than the engine's table states, and import no torch.
+    """Saves and loads need less memory than the engine declares, and import no torch.
 
-    The optimizer is a single file, the largest that a rank can have in addition to its state.
+    The optimizer is a single file. This is the worst case, because a file needs memory in addition to the state.
     """
     rule = built_in("safetensors").memory
     whole = layout("llama3-8b", mode="open", processes=64, scale=0.06)
@@ -281,7 +281,7 @@ def test_each_file_is_one_write_and_one_fsync_and_the_commit_comes_last(tmp_path
 
 
 def calls_in(trace: str, target: Path) -> list[str]:
-    """Return the system calls in a trace that change files below ``target``, each as a text such as "create NAME"."""
+    """Return the traced system calls that change files below ``target``, each as a text such as "create NAME"."""
     calls, began = [], False
     for line in trace.splitlines():
         if str(target) not in line or "O_RDONLY" in line:

@@ -1,4 +1,4 @@
-"""Fixtures: the bytes of a correct checkpoint, and a directory with a copy of it for each test."""
+"""Fixtures for tests of the engine stream: a correct checkpoint, and a copy of it for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine stream writes and reads the same files as the engine torch, with any size of requests."""
+"""The engine stream writes and reads the same files as the engine torch, for any request size."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OF_TORCH = 64
 
 
 def different_ranks(shards):
-    """Return up to three ranks whose files contain different tensors."""
+    """Return up to three ranks of a layout whose files contain different tensors."""
     ranks = list({tuple(f.tensors for f in r.files): r for r in shards.ranks()}.values())
     return {r.rank: r for r in (ranks[0], ranks[len(ranks) // 2], ranks[-1])}.values()
 
@@ -101,7 +101,7 @@ def test_request_and_depth_change_no_byte_of_a_file(tmp_path, right, request_kib
 
 
 def test_as_many_requests_are_in_flight_as_were_asked_for(tmp_path):
-    """With a depth of 48 requests, a rank creates more buffers than usual, one for each request."""
+    """With a depth of 48, a rank creates a buffer for each of 48 requests in flight."""
     shard = shard_of(0, [("float32", 14 << 20)])
     engine = streaming(shard, request=1 << 20, depth=48)
     save(engine, tmp_path)

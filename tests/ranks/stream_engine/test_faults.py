@@ -1,4 +1,4 @@
-"""In files that the storage has changed, the engine stream finds the same faults as the engine torch."""
+"""If the storage has changed files, the engine stream finds the same faults as the engine torch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.streaming import (
 
 
 def flip(directory, tensor_number, position, bit=0, shard=ODD):
-    """Flip bit ``bit`` of the byte at ``position`` in a tensor of the shard's first file."""
+    """Flip a bit of the byte at ``position`` in a tensor of the shard's first file."""
     file = directory / shard.files[0].name
     record = container_of(shard.files[0].tensors).records[tensor_number]
     change(file, record.offset + position, lambda byte: byte ^ 1 << bit)
@@ -146,10 +146,7 @@ def test_both_engines_call_a_file_with_a_broken_container_unreadable(saved, wher
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), bit=st.integers(0, 7))
 def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, right, data, bit):
-    """The stream engine finds a flipped bit at any place of a file.
-
-    torch.load checks few of the bytes between the tensors.
-    """
+    """The engine stream finds a flipped bit at any offset of a file, also between the tensors."""
     name = data.draw(st.sampled_from(sorted(right)))
     offset = data.draw(st.integers(0, len(right[name]) - 1))
     directory = tmp_path_factory.getbasetemp() / "any-bit"
@@ -204,9 +201,9 @@ def test_a_read_that_fails_names_its_own_file_and_not_the_first_of_the_pass(save
 
 
 def test_a_file_that_is_cut_until_somebody_asks_for_its_size_is_short(saved, monkeypatch):
-    """A file whose reads end too early is a fault, although fstat would correct the length.
+    """If reads end before the end of a file, the file counts as short, even if fstat would correct the length.
 
-    disorderfs, s3fs and sshfs behave so: reads end at the length in the client's cache until fstat is called.
+    In disorderfs, s3fs and sshfs, reads end at the length that the client has cached, until fstat is called.
     """
     known, true = 5000, os.fstat
     asked = set()

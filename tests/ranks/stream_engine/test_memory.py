@@ -1,4 +1,4 @@
-"""The engine stream saves and loads in bounded memory, and reports its buffers correctly."""
+"""The engine stream saves and loads in bounded memory, and reports the size of its buffers correctly."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ print(json.dumps({
 
 
 def as_a_rank(shard, directory, *, maximum_bytes=0, front=()):
-    """Save, load and compare in a separate process, as a rank does; return the report of that process.
+    """Save, load and compare in a separate process, as a rank does; return the report of the process.
 
-    ``maximum_bytes`` limits its memory; ``front`` are words before its command.
+    ``maximum_bytes`` limits the memory of the process. ``front`` contains arguments in front of its command.
     """
     asked = {
         "shard": to_plain(shard),
@@ -97,7 +97,7 @@ def as_a_rank(shard, directory, *, maximum_bytes=0, front=()):
 
 
 def test_a_state_that_does_not_fit_into_memory_is_saved_and_loaded(tmp_path):
-    """A state of 512 MiB is saved and loaded by a process that can reserve only 400 MiB of memory."""
+    """A process that can reserve only 400 MiB of memory saves and loads a state of 512 MiB."""
     shard = shard_of(0, [("float32", 100 << 20), ("float16", 1)], [("float16", (56 << 20) + 1)])
     found = as_a_rank(shard, tmp_path, maximum_bytes=400 << 20)
     assert not found["state_fits"]
@@ -115,10 +115,7 @@ def test_the_memory_of_a_rank_does_not_grow_with_its_state(tmp_path):
 
 
 def test_a_rank_that_has_little_takes_no_more_memory_than_that(tmp_path):
-    """A rank with few bytes has small buffers.
-
-    Many of 1,024 ranks share a host, and 32 MiB of buffers each would be most of its memory.
-    """
+    """A rank with few bytes has small buffers, because many ranks may share a host."""
     buffers = streaming(shard_of(0, [("float32", 1 << 10)], [("float32", 1)]), request=4 << 20).facts()["buffers"]
     assert buffers.startswith("2.1 MB a rank, ")
     whole = streaming(shard_of(0, [("float32", 16 << 20)]), request=4 << 20).facts()["buffers"]
@@ -130,7 +127,7 @@ def test_a_rank_imports_neither_torch_nor_what_only_the_controller_needs(tmp_pat
 
 
 def test_requests_that_signals_interrupt_are_made_again(tmp_path):
-    """Reads and writes that end with EINTR are repeated. strace injects the error instead of every second call."""
+    """Reads and writes that end with EINTR are repeated. strace injects EINTR into every second call."""
     strace = shutil.which("strace")
     front = (strace, "-f", "-q", "-o", str(tmp_path / "trace"), "-e", "trace=pwrite64,preadv,preadv2")
     if not strace or subprocess.run([*front, "true"], capture_output=True, check=False).returncode:
@@ -158,10 +155,7 @@ def test_what_it_says_of_its_buffers_is_true():
 
 
 def test_a_file_has_no_byte_more_than_its_container(tmp_path):
-    """A file ends with its container.
-
-    The last request is padded to a full block, and the padding is cut off.
-    """
+    """A file ends with its container: the padding of the last request is cut off."""
     save(streaming(ODD), tmp_path)
     sizes = {file.name: container_of(file.tensors).bytes for file in ODD.files}
     assert {p.name: p.stat().st_size for p in tmp_path.iterdir()} == sizes
@@ -169,9 +163,9 @@ def test_a_file_has_no_byte_more_than_its_container(tmp_path):
 
 
 def test_a_save_uses_all_buffers_in_turn(tmp_path):
-    """A save uses its buffers in turn, not the same one for each write.
+    """A save uses its buffers in turn.
 
-    On a host that copies the data of a virtual machine, the buffer of the latest write is the slowest to fill.
+    On virtual machines whose host copies the data, the buffer of the latest write is the slowest to fill.
     """
     engine = streaming(shard_of(0, [("float32", 4 << 20)]), request=1 << 20, depth=1)
     real, places = SinkAtOffsets.write_at, []

@@ -1,4 +1,4 @@
-"""The engine stream still works if a target refuses direct requests or completes them only in part."""
+"""The engine stream works on targets that refuse direct requests (O_DIRECT) or complete them only in part."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ READS = "; files are read without read-ahead (POSIX_FADV_RANDOM)"
 
 @pytest.fixture
 def direct(tmp_path):
-    """Return a directory whose file system accepts direct requests; skip the test if it does not."""
+    """Return a directory whose file system accepts O_DIRECT; skip the test if there is none."""
     try:
         os.close(os.open(tmp_path / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
     except OSError as error:
@@ -59,9 +59,9 @@ def is_direct(descriptor):
 
 @contextlib.contextmanager
 def refusing_direct_opens(*, after_making=False, number=errno.EINVAL):
-    """Let every open with O_DIRECT fail with ``number``.
+    """Let every open with O_DIRECT fail with the errno ``number``.
 
-    With ``after_making``, the file is created before the refusal, as on some targets.
+    With ``after_making``, the file is created before the open fails, as on some targets.
     """
     real = os.open
 
@@ -79,7 +79,7 @@ def refusing_direct_opens(*, after_making=False, number=errno.EINVAL):
 def part_of_write(length):
     """Return a fake write that writes only the first ``length()`` bytes of each request.
 
-    It uses the page cache, because a direct request cannot be so short.
+    It writes through the page cache, because O_DIRECT does not permit such lengths.
     """
 
     def write(_number, real, descriptor, data, offset):
@@ -107,7 +107,7 @@ def part_of_read(length):
 
 
 def comes_and_goes(directory, right, engine=None):
-    """Save and load, check every byte of the files and of the load; return the engine's text on direct requests."""
+    """Save and load, and check every byte; return the engine's text about direct requests."""
     engine = engine or streaming(ODD)
     save(engine, directory)
     assert bytes_of(directory) == right
@@ -325,9 +325,9 @@ def test_a_file_that_ends_while_it_is_read_is_short(saved):
 
 
 def test_a_save_in_parts_makes_no_buffers_on_the_clock(tmp_path, monkeypatch):
-    """Buffers for large parts are created before the save if the size of parts is announced.
+    """If the size of an object's parts is announced, buffers for these parts are created before the timed save.
 
-    Parts of an object may be larger than requests.
+    Parts may be larger than requests.
     """
     monkeypatch.setattr(SinkAtOffsets, "part_bytes", 4 * REQUEST)
     made = mock.Mock(side_effect=Buffers)

@@ -1,4 +1,4 @@
-"""A load is one pass: bytes are compared during the reads. Waits of reads for the comparison are reported."""
+"""A load compares bytes during the reads, in a ring of buffers. Reads that wait for the comparison are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.streaming import ODD, everything, load, streaming
 
 
 class WatchedCondition(threading.Condition):
-    """A condition with the event ``is_awaited``, which is set as soon as a thread waits for the condition."""
+    """A condition that sets the event ``is_awaited`` when a thread starts to wait."""
 
     def __init__(self, lock):
         super().__init__(lock)
@@ -29,7 +29,6 @@ class WatchedCondition(threading.Condition):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return a fake clock for the ring; a test sets its ``now``."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(ring_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     monkeypatch.setattr(ring_module, "threading", SimpleNamespace(Lock=threading.Lock, Condition=WatchedCondition))
@@ -96,10 +95,7 @@ def test_a_load_with_few_open_files_reads_them_all(saved, monkeypatch):
 
 
 def test_what_is_compared_after_the_last_byte_is_no_part_of_the_load(saved, monkeypatch):
-    """The time of a comparison after the last read does not count as time of the load.
-
-    In this test, the comparison begins only after all reads.
-    """
+    """The load time excludes comparisons after the last read."""
     all_is_read, leave, compare = threading.Event(), Ring.leave, stream.compare
 
     def leaves(ring):

@@ -1,4 +1,4 @@
-"""The engine stream names the file for which a target had no space, and does not commit the checkpoint."""
+"""If the target has no space, the engine stream names the file and does not commit the checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def no_space_left(number, real, *rest):
 
 
 def test_a_target_that_fills_up_in_the_middle_is_named_with_phase_and_file(tmp_path, monkeypatch, capfd):
-    """A write that finds no space is named with phase and file, while other writes are in flight.
+    """If one of several concurrent writes finds no space, the failure names its phase and file.
 
     The target does not reserve space in advance.
     """

@@ -1,4 +1,4 @@
-"""A fixture that skips tests of PDFs if Poppler is not installed, which reads them."""
+"""A fixture that skips tests of PDFs if Poppler, which reads PDFs, is not installed."""
 
 from __future__ import annotations
 

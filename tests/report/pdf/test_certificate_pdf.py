@@ -1,4 +1,4 @@
-"""The certificate as PDF: the same text as the page, on A4, without external data, and reproducible."""
+"""The certificate as PDF: the text of the HTML page, on A4, without external data, and reproducible."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ Printer = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def printer(tmp_path_factory: pytest.TempPathFactory) -> Printer:
-    """Return a function that prints a made-up document to a PDF and returns its file.
+    """Return a function that prints a constructed document to a PDF and returns the file.
 
-    Each document is printed once, because this takes seconds.
+    It prints each document only once, because this takes seconds.
     """
 
     @cache
@@ -116,7 +116,7 @@ def test_every_heading_is_a_bookmark(printer: Printer) -> None:
 def test_pictures_are_in_colour_and_described(printer: Printer, tmp_path: Path) -> None:
     """Charts have their colours and an alternative text.
 
-    The style sheet of the page does not apply inside an SVG. Without its own style sheet, a chart would be black.
+    The style sheet of the page does not apply inside an SVG. A chart without its own style sheet would be black.
     """
     from PIL import Image  # noqa: PLC0415
 
@@ -198,7 +198,7 @@ def test_a_planted_address_is_neither_asked_for_nor_read(
 
 
 def test_the_server_would_have_been_asked(server: tuple[str, list[str]]) -> None:
-    """Without our fetcher, WeasyPrint requests the external picture of the page, so the test above can fail."""
+    """Without the fetcher of pytest-ckpt, WeasyPrint requests external pictures, so the previous test can fail."""
     import weasyprint  # noqa: PLC0415
 
     address, asked = server

@@ -121,7 +121,10 @@ def test_an_old_weasyprint_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def run_with_broken_printer(tmp_path: Path, code: str, *words: str, **environment: str) -> subprocess.CompletedProcess:
-    """Run Python with ``words``; ``code`` replaces the module ``weasyprint``. Return the ended process."""
+    """Run Python with the arguments ``words``, and with ``code`` in place of the module weasyprint.
+
+    Return the ended process.
+    """
     (tmp_path / "weasyprint.py").write_text(code)
     paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     return subprocess.run(
@@ -131,9 +134,9 @@ def run_with_broken_printer(tmp_path: Path, code: str, *words: str, **environmen
 
 
 def test_without_pango_a_run_ends_before_it_writes_anything(tmp_path: Path) -> None:
-    """A run with --ckpt-pdf ends with exit code 4 before it writes if WeasyPrint misses a library.
+    """If WeasyPrint lacks a library, a run with --ckpt-pdf ends with exit code 4 before it writes.
 
-    WeasyPrint then prints advice to standard output, which must not appear, and raises an OSError.
+    WeasyPrint also prints advice to standard output, which must not appear.
     """
     (tmp_path / "target").mkdir()
     code = "print('could not import some external libraries')\nraise OSError(\"cannot load library 'libpango-1.0-0'\")"

@@ -1,4 +1,4 @@
-"""Generates parts of docs/conformance.md from the tables: ``python -m`` this module."""
+"""Generates the tables in docs/conformance.md from the tables of checks and faults. Run it with ``python -m``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_OBJECTS = (
 
 
 def from_the_tables() -> str:
-    """Return the generated part: the requirements with their checks, and the matrix of faults."""
+    """Return the generated text: the requirements with their checks, and the matrix of faults."""
     lines = []
     for requirement in (r for r in REQUIREMENTS.values() if r.suite == "conformance"):
         lines += [f"### {requirement.id}: {requirement.title}", ""]
@@ -57,12 +57,12 @@ def from_the_tables() -> str:
 
 
 def with_tables(page: str) -> str:
-    """Return the page with the part between the marks regenerated."""
+    """Return the page with new text between its marks."""
     return made_anew(page, "the tables", from_the_tables())
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return the names of checks, separated by commas. Two large groups of checks are described by a phrase."""
+    """Return the names of checks, separated by commas. For two large groups, return a phrase instead."""
     chosen = frozenset(names)
     if chosen == WHOLE_FILES:
         return "every check that compares whole files: " + ", ".join(sorted(chosen))

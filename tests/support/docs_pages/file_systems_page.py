@@ -1,4 +1,4 @@
-"""Generates parts of docs/file_systems.md from recorded test results: ``python -m`` this module."""
+"""Generates the tables in docs/file_systems.md from recorded test results. Run it with ``python -m``."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ _COLD_WAYS = ("cold", "volume")
 
 
 def from_the_tests() -> str:
-    """Return the generated part: the table of file systems and requirements, and sections.
-
-    Each file system that does not meet all requirements has a section.
-    """
+    """Return the generated text: a table of file systems and requirements, and a section per file system."""
     seen = recorded()
     rows = [(row, seen[row.name]) for row in FILE_SYSTEMS if "not_met" in seen.get(row.name, {})]
     return "\n".join([*_table(rows), "", *_parts(rows)]) + "\n"
 
 
 def with_results(page: str) -> str:
-    """Return the page with the part between the marks regenerated."""
+    """Return the page with new text between its marks."""
     return made_anew(page, "the tests", from_the_tests())
 
 
@@ -44,7 +41,7 @@ def _table(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
 
 
 def _of(requirement: str, verdicts: Mapping[str, Row]) -> dict[str, Row]:
-    """Return the required verdicts of a requirement, by their names."""
+    """Return {name: verdict} of a requirement's required verdicts."""
     return {
         name: verdict
         for name, verdict in verdicts.items()
@@ -53,7 +50,7 @@ def _of(requirement: str, verdicts: Mapping[str, Row]) -> dict[str, Row]:
 
 
 def _failed(found: Row) -> set[str]:
-    """Return the names of the required checks that failed."""
+    """Return the names of the required checks that failed on a file system."""
     verdicts = found["not_met"].items()
     return {name for name, v in verdicts if (v["outcome"], v["severity"]) == ("failed", "required")}
 
@@ -63,9 +60,9 @@ def _is_not_given(verdict: Row) -> bool:
 
 
 def _cell(requirement: str, found: Row) -> str:
-    """Return the text of a table cell: the outcome of one requirement on one file system.
+    """Return a table cell: the outcome of one requirement on one file system.
 
-    A requirement without a verdict is shown as "not required", never as "met".
+    A requirement without a verdict is shown as "not required".
     """
     verdicts = _of(requirement, found["not_met"])
     not_given = {name for name, verdict in verdicts.items() if _is_not_given(verdict)}
@@ -135,12 +132,12 @@ def _cold_word(cold: Row) -> str:
 
 
 def _proven_word(way: str, cold: Row | None) -> list[str]:
-    """Return the text of a cell about COLD as a list of one text; the list is empty if COLD was not met."""
+    """Return a list with the cell text about COLD, or an empty list if COLD was not met."""
     return [f"{_cold_word(cold)}, {_condition(way, cold)}"] if cold and cold["outcome"] == "met" else []
 
 
 def _condition(way: str, cold: Row) -> str:
-    """Return a phrase with the amount of data in a test of COLD, and with the memory of the host if it is limited."""
+    """Return a phrase about a test of COLD: its amount of data, and the memory of the host if it was limited."""
     if way == "cold":
         return "with one checkpoint of 760 MB"
     memory = format_binary_bytes(cold["memory_bytes"])

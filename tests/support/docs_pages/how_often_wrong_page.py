@@ -1,4 +1,4 @@
-"""Generates the tables and charts of docs/how_often_wrong.md from the study: ``python -m`` this module."""
+"""Generates the tables and charts of docs/how_often_wrong.md from the acceptance study. Run it with ``python -m``."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ Document = Mapping[str, Any]
 
 
 def recorded() -> Document:
-    """Return the recorded study that the page shows."""
     document: Document = json.loads(FILE.read_text())
     return document
 
 
 def pictures(document: Document) -> dict[str, str]:
-    """Return the content of each chart of the page, by name."""
+    """Return {file name: content} of the charts on the page."""
     return {file_of(row.name): curves_picture(document, row.name) for row in rows()}
 
 
 def with_results(page: str, document: Document) -> str:
-    """Return the page with regenerated tables between its marks."""
+    """Return the page with new tables between its marks."""
     parts = {
         "run": _run(document),
         "arrays": _arrays(),
@@ -121,7 +120,6 @@ def _share(share: float) -> str:
 
 
 def write(document: Document) -> None:
-    """Write the page and its charts."""
     PAGE.write_text(with_results(PAGE.read_text(), document))
     for name, content in pictures(document).items():
         (PICTURES / name).write_text(content)

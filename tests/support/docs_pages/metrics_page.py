@@ -1,4 +1,4 @@
-"""Generates the table of docs/dashboards.md from the table of metrics: ``python -m`` this module."""
+"""Generates the table in docs/dashboards.md from the table of metrics. Run it with ``python -m``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAGE = CHECKOUT / "docs" / "dashboards.md"
 
 
 def with_metrics(page: str) -> str:
-    """Return the page with a regenerated table between its marks."""
+    """Return the page with a new table between its marks."""
     lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|", *map(_row, METRICS)]
     return made_anew(page, "the table of metrics", "\n".join(lines) + "\n")
 

@@ -1,7 +1,7 @@
-"""Generates the tables of docs/mlperf_v3.md from the published times: ``python -m`` this module.
+"""Generates the tables of docs/mlperf_v3.md from the published times. Run it with ``python -m``.
 
-``docs/mlperf_v3.json`` contains the times of rank 0 for each published row. This module writes them as files of DLIO,
-in the directory tree of a submission. ``judge`` then judges this tree like any other.
+``docs/mlperf_v3.json`` contains the times of rank 0 for each published row. This module writes the times as DLIO files
+in the directory tree of a submission, and judges the tree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NONE = "-"
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedRow:
-    """One published row and its judgement. ``report`` is the document that ``judge`` prints."""
+    """A published row and its judgement. ``report`` is the document that ``judge`` prints."""
 
     submitter: str
     system: str
@@ -45,7 +45,7 @@ class JudgedRow:
         return found
 
     def judged(self, kind: OperationKind) -> str:
-        """Return the time of the slowest operation in seconds, with "at most" if it is an upper bound."""
+        """Return the time of the slowest operation, with "at most" in front if it is an upper bound."""
         operations = [o for m in self.report["measurements"] for o in m["operations"] if o["kind"] == kind]
         slowest = max(operations, key=lambda o: float(o["seconds"]))
         at_most = "at most " if slowest["at_least_seconds"] is not None else ""
@@ -53,14 +53,14 @@ class JudgedRow:
 
     @property
     def cluster(self) -> str:
-        """The size of the largest cluster for which all known saves and loads are fast enough, as text."""
+        """The size of the largest cluster whose time limits all known saves and loads meet, as text."""
         served = self.report["sufficient_up_to_accelerators"][0]["overall"]
         return _NONE if served is None else f"{served:,}"
 
     def unknown(self) -> Iterator[str]:
         """Yield a phrase for each fact that the published files do not contain.
 
-        These facts are the time of the slowest process of an operation, and whether loads came from a cache.
+        Such facts are the time of an operation's slowest process, and the use of a cache in loads.
         """
         for kind in KINDS:
             bases = self.figure(kind)["bases"]
@@ -74,13 +74,13 @@ class JudgedRow:
 
 
 def recorded() -> Mapping[str, Any]:
-    """Return the document with the published times, which the page shows."""
+    """Return the document with the published times."""
     document: Mapping[str, Any] = json.loads(FILE.read_text())
     return document
 
 
 def write_tree(top: Path, document: Mapping[str, Any]) -> None:
-    """Write the times of every row as statistics of rank 0, in the directory tree of a submission below ``top``."""
+    """Write the times of every row as statistics of rank 0, in a submission tree below ``top``."""
     for row in document["rows"]:
         size_gib = layout(row["model"], mode="full").bytes / 2**30
         place = top / "closed" / row["submitter"] / "results" / row["system"] / "checkpointing" / row["model"]
@@ -108,7 +108,7 @@ def _epoch(run: Mapping[str, Any], size_gib: float) -> dict[str, Any]:
 
 
 def _next(after: datetime, clock: str) -> datetime:
-    """Return the first moment at or after ``after`` at which the time of day is ``clock``."""
+    """Return the first moment at or after ``after`` with the time of day ``clock``."""
     moment = datetime.combine(after.date(), datetime.strptime(clock, "%H:%M:%S.%f").time())
     return moment if moment >= after else moment + timedelta(days=1)
 
@@ -134,7 +134,7 @@ def judged_rows(document: Mapping[str, Any]) -> list[JudgedRow]:
 
 
 def with_results(page: str, document: Mapping[str, Any]) -> str:
-    """Return the page with regenerated tables between its marks."""
+    """Return the page with new tables between its marks."""
     rows = judged_rows(document)
     for name, lines in (("counts", _counts(document, rows)), ("rows", _table(rows))):
         page = made_anew(page, f"the times, {name}", "".join(f"{line}\n" for line in lines))

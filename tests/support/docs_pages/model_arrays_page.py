@@ -1,4 +1,4 @@
-"""Generates the table of docs/model_arrays.md from the arrays and recorded runs: ``python -m`` this module."""
+"""Generates the table in docs/model_arrays.md from the table of arrays and recorded runs. Run it with ``python -m``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = CHECKOUT / "docs" / "model_arrays.md"
 
 
 def with_results(page: str) -> str:
-    """Return the page with a regenerated table between its marks."""
+    """Return the page with a new table between its marks."""
     seen = recorded()
     lines = ["| array | truth | good | expected | observed | date |", "|---|---|---|---|---|---|"]
     lines += [_row(array, seen.get(array.name, {})) for array in ARRAYS]
@@ -34,7 +34,7 @@ def _row(array: Array, found: Mapping[str, object]) -> str:
 
 
 def _outcomes(outcomes: Mapping[str, str], says: str) -> str:
-    """Return one text: the outcomes other than "met", then the words of the certificate."""
+    """Return the outcomes other than "met", followed by the words of the certificate, as one text."""
     others = [f"{name} {outcome}" for name, outcome in outcomes.items() if outcome != "met"]
     text = ", ".join(others) or "all met"
     return f'{text}; certificate: "{says}"' if says else text

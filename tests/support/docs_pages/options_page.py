@@ -1,4 +1,4 @@
-"""Generates parts of docs/options.md from the table of options: ``python -m`` this module."""
+"""Generates the tables in docs/options.md from the table of options. Run it with ``python -m``."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ LETTERS: dict[Role, str] = {"limit": "L", "plan": "P", "condition": "T", "disclo
 
 
 def with_options(page: str) -> str:
-    """Return the page with the part between the marks regenerated."""
+    """Return the page with new text between its marks."""
     return made_anew(page, "the table of options", "\n" + from_the_table())
 
 
 def from_the_table() -> str:
-    """Return the generated part: all options in one table, each option in a section, all in one settings file."""
+    """Return the generated text: a table of all options, a section for each option, and a settings file."""
     lines = [
         "## Marks",
         "",
@@ -79,7 +79,7 @@ def from_the_table() -> str:
 
 
 def _in_order() -> list[Option]:
-    """Return the options in the order of the page: each option is followed by its parameters."""
+    """Return the options in the order of the page. The parameters of an option follow the option."""
     found = []
     for option in OPTIONS:
         if not option.parent:
@@ -103,7 +103,6 @@ def _written(option: Option) -> str:
 
 
 def _anchor(option: Option) -> str:
-    """Return the anchor of the heading of an option."""
     return "".join(sign for sign in option.flag.lower().replace(" ", "-") if sign.isalnum() or sign in "-_")
 
 

@@ -1,10 +1,7 @@
-"""Generates templates/remedies.json, the section "What helps" of a certificate, from the pages of messages.
+"""Generates templates/remedies.json, the section "What helps" of a certificate. Run it with ``python -m``.
 
-Run it with ``python -m``.
-
-Only entries about verdicts are included. Their examples and quoted messages are omitted, because a certificate has its
-own. If the paragraph before an example ends with a colon, this paragraph is omitted too. Links to other pages become
-text.
+The source are the documentation pages about messages, of which only entries about verdicts are used. Examples, quoted
+messages and paragraphs that introduce examples (with a colon at the end) are omitted. Links to other pages become text.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ _ENTRY = re.compile(r"^### (.*)\n((?:(?!#{2,3} ).*\n)*)", re.MULTILINE)
 
 
 def from_the_faq() -> str:
-    """Return the content of the file: JSON that maps each heading to HTML. Raises KeyError if a heading is missing."""
+    """Return the content of remedies.json, {heading: HTML}. Raises KeyError if a heading is missing in the pages."""
     entries = dict(_ENTRY.findall("\n".join((DOCS / page).read_text() for page in MESSAGE_PAGES)))
     made = {heading: _html(entries[heading]) for heading in sorted(HEADINGS)}
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
@@ -49,7 +46,7 @@ def _html(text: str) -> str:
 
 
 def _drop_what_leads_to_it(kept: list[Token]) -> None:
-    """Remove the last paragraph if it ends with a colon."""
+    """Remove the last paragraph if it ends with a colon, because it introduces an omitted example."""
     if _ends_with_colon(kept[-2:]):
         del kept[-3:]
 

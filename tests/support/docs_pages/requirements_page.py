@@ -1,4 +1,4 @@
-"""Generates parts of docs/requirements.md from the catalogue: ``python -m`` this module."""
+"""Generates the tables in docs/requirements.md from the catalogue. Run it with ``python -m``."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ SUITES = {
 
 
 def with_catalogue(page: str) -> str:
-    """Return the page with the part between the marks regenerated."""
+    """Return the page with new text between its marks."""
     return made_anew(page, "the catalogue", "\n" + from_the_catalogue())
 
 
 def from_the_catalogue() -> str:
-    """Return the generated part: the requirements of each gate table, and every requirement by suite."""
+    """Return the generated text: the requirements of each gate table, and every requirement by suite."""
     head = f"| requirement | {' | '.join(GATE_TABLES)} |"
     lines = ["## Requirements by gate table", "", head, "|---" * (len(GATE_TABLES) + 1) + "|"]
     for requirement in REQUIREMENTS.values():
@@ -104,9 +104,9 @@ def from_the_catalogue() -> str:
 
 
 def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
-    """Yield (name, [gate kind in each gate table]) for each row of a requirement.
+    """Yield (name, [gate kind in each gate table]) for each table row of a requirement.
 
-    Checks with the same gate kinds share a row.
+    Checks with equal gate kinds share a row.
     """
     if requirement.suite != "conformance":
         # A measurement that a run performs only on request counts only if it is requested.
@@ -124,7 +124,7 @@ def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
 
 
 def _kind(requirement: Requirement, subject: str, table: str) -> str:
-    """Return the gate kind of a requirement in a gate table, or a dash if it applies to none of the table's targets."""
+    """Return the gate kind of a requirement in a gate table, or a dash if it does not apply to the table's targets."""
     if not requirement.needs <= _OFFERED.get(table, MOUNTED):
         return NOT_ASKED
     return GATES[table].kind(requirement.id, subject, requirement.severity)
@@ -148,9 +148,9 @@ def _described(requirement: Requirement) -> list[str]:
 
 
 def _reasons(requirement: Requirement) -> list[str]:
-    """Return list items with the reasons for requiring a requirement and its checks.
+    """Return list items that state why a requirement and its checks are required.
 
-    Checks with the same reason share an item.
+    Checks with equal reasons share an item.
     """
     names: dict[str, list[str]] = {}
     for reason in REASONS:

@@ -1,1 +1,1 @@
-"""Real file systems for tests, each mounted in separate namespaces, so that killing one process ends everything."""
+"""Real file systems for tests. Each is mounted in its own namespaces, which end when one process is killed."""

@@ -1,4 +1,4 @@
-"""CephFS: a monitor, a manager, a metadata server and a storage daemon (OSD) on loopback, and two ceph-fuse clients."""
+"""CephFS on loopback: a monitor, a manager, a metadata server, a storage daemon (OSD), and two ceph-fuse clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SETTINGS = f"bluestore_block_size = {_STORE_BYTES}\nmds_tick_interval = {_TICK_
 
 @contextlib.contextmanager
 def cephfs(home: Path) -> Iterator[Mounted]:
-    """Start a cluster whose storage daemon (OSD) is on ext4, and mount its file system on two clients."""
+    """Start a Ceph cluster that stores its data on ext4, and mount its file system on two clients."""
     keys = {"mds.a": ("mon", "mgr", "osd", "mds")}
     with (
         of_kernel("ext4")(made(home / "below")) as below,

@@ -2,8 +2,8 @@
 
 To simulate a host with little memory, servers, clients and ranks run in one memory control group.
 
-``observe`` starts ``python -m`` this module, which is the first process of new namespaces, and returns its results. All
-mounts, servers and ports exist only in these namespaces, and end with their first process.
+``observe`` starts ``python -m`` this module as the first process of new namespaces, and returns its results. All
+mounts, servers and ports exist only in these namespaces. They end when the first process ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_VOLUME, _A_CHECKPOINT_FOR_BYTES = "1/1000", 32 << 20
 
 
 def observe(name: str, home: Path, task: str) -> dict[str, Any]:
-    """Mount the file system ``name`` below ``home``, perform a task of `TASKS` on it, and return the results."""
+    """Mount the file system ``name`` below ``home``, perform a task of `TASKS`, and return the results."""
     if task not in _OF_SMALL_MEMORY:
         return _observe(name, home, task)
     with small_memory(BY_NAME[name].small_memory_bytes) as group:
@@ -69,7 +69,7 @@ def _observe(name: str, home: Path, task: str, *more: str) -> dict[str, Any]:
 
 
 def left_of(home: Path) -> list[str]:
-    """Return the mounts and loop devices that remain on this host and belong to a directory."""
+    """Return the mounts and loop devices of this host that use files below ``home``."""
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(home) in line]
     devices = []
     for file in Path("/sys/block").glob("loop*/loop/backing_file"):
@@ -88,10 +88,7 @@ def _environment() -> dict[str, str]:
 
 
 def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Perform a run with all checks. Then reproduce each failure without the code of pytest-ckpt.
-
-    Return the results.
-    """
+    """Run pytest-ckpt with all checks, then reproduce each failure without its code; return the results."""
     options = [*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-suite=performance,conformance"]
     options.append(f"--ckpt-gate-table={row.gates or (_SHARED if place.second else _LOCAL)}")
     target = made(place.first / "target")
@@ -122,9 +119,9 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 
 def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Save and load a checkpoint that is large enough for timed reads.
+    """Save and load a checkpoint that is large enough for timed reads; return the verdict of COLD.
 
-    It is for file systems whose cached pages the kernel does not report: only timed reads show there whether data were
+    The kernel does not report the cached pages of these file systems, so only timed reads show whether loads were
     cached.
     """
     options = [*SMALLEST, *OF_CANARIES, "--cluster=1", "--ckpt-suite=performance", "--ckpt-gate-table=speed-only"]
@@ -137,7 +134,7 @@ def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 
 def _volume(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Save and load more than three times the memory of the simulated host, so that no page can remain cached."""
+    """Save and load more than three times the memory of the simulated host, so that no page remains cached."""
     return _moved(row, place, home, _enough(row))
 
 
@@ -147,7 +144,7 @@ def _too_little(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 
 def _enough(row: FileSystem) -> int:
-    """Return the number of checkpoints that together exceed three times the memory of the simulated host."""
+    """Return the number of checkpoints that are together larger than three times the memory of the simulated host."""
     return row.small_memory_bytes // _A_CHECKPOINT_FOR_BYTES
 
 
@@ -173,7 +170,7 @@ def _said_of_cold(done: Run, target: Path, subject: str) -> dict[str, Any]:
 
 
 def _shown(way: str, place: Mounted) -> dict[str, Any]:
-    """Run one function of `reproduce` by its command line, in an empty directory; return what it prints."""
+    """Run a function of `reproduce` in an empty directory, as a separate program; return the counts that it prints."""
     # Reproductions that fill a volume use the small one, which has one client.
     small = place.small if way == "filled" else None
     directory = made((small or place.first) / f"shown-{way}")
@@ -185,7 +182,7 @@ def _shown(way: str, place: Mounted) -> dict[str, Any]:
 
 
 def _break(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Kill the server during the second of several saves, and return how the run ended."""
+    """Kill the server during the second of six saves; return how the run ended."""
     assert place.kill_server
     target = made(place.first / "target")
     with opened_door(home) as door:
@@ -226,7 +223,7 @@ _OF_SMALL_MEMORY = ("volume", "too little")
 
 
 def main() -> None:
-    """Perform a task on a file system and write the results into a file."""
+    """Perform a task on a file system and write the results to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("name", choices=BY_NAME)
@@ -259,7 +256,7 @@ def main() -> None:
 
 
 def _versions(row: FileSystem) -> dict[str, str]:
-    """Return the versions of the installed packages of a file system. Packages that are not installed are omitted."""
+    """Return the versions of the installed packages of a file system."""
     versions = {}
     for package in row.packages:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""File systems of one host: of the kernel on loop devices, by FUSE on a device, and by FUSE over directories."""
+"""File systems without a server: kernel file systems, FUSE on a device, and FUSE over directories."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SMALLEST_MIB = {"xfs": 300, "btrfs": 128}
 
 
 def of_kernel(kind: str, options: str = "defaults") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return a function that mounts a large and a small volume of a kernel file system on loop devices."""
+    """Return a function that mounts a large and a small volume of a kernel file system, on loop devices."""
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
@@ -52,7 +52,6 @@ def of_kernel(kind: str, options: str = "defaults") -> Callable[[Path], contextl
 
 @contextlib.contextmanager
 def tmpfs(home: Path) -> Iterator[Mounted]:
-    """Mount a large and a small tmpfs."""
     with (
         mounted(home / "first", "-t", "tmpfs", "-o", f"size={_MIB}m", "memory") as first,
         mounted(home / "small", "-t", "tmpfs", "-o", f"size={_SMALL_MIB}m", "memory") as small,
@@ -62,7 +61,7 @@ def tmpfs(home: Path) -> Iterator[Mounted]:
 
 @contextlib.contextmanager
 def overlay(home: Path) -> Iterator[Mounted]:
-    """Mount a large and a small overlay; their layers are on ext4."""
+    """Mount a large and a small overlay whose layers are on ext4."""
     with of_kernel("ext4")(made(home / "below")) as below:
 
         def layers(name: str, volume: Path | None) -> contextlib.AbstractContextManager[Path]:
@@ -105,7 +104,7 @@ def on_device(
 def zfs(home: Path) -> Iterator[Mounted]:
     """Mount two ZFS pools by FUSE.
 
-    Their daemon uses fixed directories. In this mount namespace, these directories are private.
+    The ZFS daemon uses fixed directories, which are private in this mount namespace.
     """
     log = home / "zfs-fuse.log"
     made(Path("/run/lock"))
@@ -141,7 +140,7 @@ Words = Callable[[Path, Path], tuple[str | Path, ...]]
 def over_ext4(words: Words) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
     """Return a function that mounts a FUSE client over directories of ext4.
 
-    ``words`` returns the command line of the client, given the directory and the mount point.
+    ``words`` is a function that returns the command line of the client for a directory and a mount point.
     """
 
     @contextlib.contextmanager
@@ -159,14 +158,14 @@ def over_ext4(words: Words) -> Callable[[Path], contextlib.AbstractContextManage
 
 
 def bindfs(*options: str) -> Words:
-    """Return a function that returns the command line of bindfs, given the directory and the mount point."""
+    """Return a function that returns the command line of bindfs for a directory and a mount point."""
     return lambda directory, point: ("bindfs", "-f", *options, directory, point)
 
 
 def mergerfs(options: str) -> Words:
-    """Return a function that creates two branches and returns the command line of mergerfs for them.
+    """Return a function that creates two branches, and returns the command line of mergerfs for them.
 
-    With only one branch, mergerfs would be a bind mount.
+    With only one branch, mergerfs would behave like a bind mount.
     """
 
     def words(directory: Path, point: Path) -> tuple[str | Path, ...]:
@@ -177,7 +176,7 @@ def mergerfs(options: str) -> Words:
 
 
 def gocryptfs(*options: str) -> Words:
-    """Return a function that initializes an encrypted directory and returns the command line that mounts it."""
+    """Return a function that initializes an encrypted directory, and returns the command line that mounts it."""
 
     def words(directory: Path, point: Path) -> tuple[str | Path, ...]:
         secret = directory.with_name("password")

@@ -1,6 +1,6 @@
-"""File systems that a server provides over loopback: sshfs, MooseFS, GlusterFS, rclone.
+"""File systems with a server on loopback: sshfs, MooseFS, GlusterFS and rclone.
 
-All but rclone have two clients.
+rclone has one client, and the other file systems have two.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SFTP_PORT, _WEBDAV_PORT = 2022, 8080
 
 
 def sshfs(options: str = "") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return a function that serves a directory with OpenSSH's sftp server and mounts it twice.
+    """Return a function that serves a directory with OpenSSH's sftp server and mounts it on two clients.
 
-    The connections are plain TCP. With ssh, this host would also have to encrypt and decrypt all bytes.
+    The connections are plain TCP, so that this host does not need to encrypt and decrypt.
     """
 
     @contextlib.contextmanager
@@ -55,7 +55,7 @@ def sshfs(options: str = "") -> Callable[[Path], contextlib.AbstractContextManag
 
 @contextlib.contextmanager
 def _sftp_at(port: int) -> Iterator[Callable[[], None]]:
-    """Start a separate sftp server for each connection to a port.
+    """Start an sftp server for each connection to a port.
 
     Yield a function that kills all servers and stops listening.
     """
@@ -99,7 +99,7 @@ def moosefs(home: Path) -> Iterator[Mounted]:
 
 @contextlib.contextmanager
 def moosefs_server(home: Path) -> Iterator[None]:
-    """Run a master and a chunk server of MooseFS during the block."""
+    """Run a master and a chunk server of MooseFS until the block ends."""
     state, config = made(home / "state"), made(home / "config")
     with of_kernel("ext4")(made(home / "below")) as below:
         yield from _moosefs(home, state, config, made(below.first / "chunks"))
@@ -130,7 +130,7 @@ def _moosefs(home: Path, state: Path, config: Path, chunks: Path) -> Iterator[No
 def glusterfs(
     volume: tuple[str, ...] = (), options: str = ""
 ) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return a function that starts a GlusterFS volume with one brick and mounts it on two clients.
+    """Return a function that starts a GlusterFS volume with one brick and mounts the volume on two clients.
 
     ``volume`` contains options of the volume as ``name value``. ``options`` are options of the clients.
     """
@@ -205,7 +205,7 @@ def _pids(program: str) -> list[int]:
 
 
 def _kill_all(program: str) -> None:
-    """Kill every process of a program in this namespace. The namespace contains only processes of this lab."""
+    """Kill every process of a program in this process namespace, which belongs to the lab."""
     for pid in _pids(program):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

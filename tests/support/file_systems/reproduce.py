@@ -1,8 +1,8 @@
-"""Reproduces file system behaviour with only the standard library, without code of pytest-ckpt.
+"""Reproduces faults of file systems with only the standard library, without code of pytest-ckpt.
 
-``python reproduce.py WHAT DIRECTORY [DIRECTORY]`` prints a line of JSON. The second directory is the first one, through
-another mount. Without a second directory, two processes use one mount. This module is one long file, so that it can be
-copied to a host that has the file system.
+``python reproduce.py WHAT DIRECTORY [DIRECTORY]`` prints a line of JSON. The second directory is the first directory
+through another mount. Without a second directory, two processes use one mount. All code is in one file, so that users
+can copy it to a host with the file system.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SECONDS, _MAXIMUM_SECONDS, _BYTES, _TRIALS, _GIVE_UP = 4.0, 30.0, 20_000, 3, 30
 
 
 def replaced(directory: str, other: str) -> dict[str, int]:
-    """One process replaces a file by rename; another opens and reads it.
+    """One process replaces a file by rename; another process opens and reads the file.
 
-    POSIX: the reader gets the old bytes or the new ones.
+    POSIX: the reader gets the old bytes or the new bytes.
     """
     path, seen = os.path.join(directory, "file"), os.path.join(other, "file")
     _write(path, b"\0" * _BYTES)
@@ -72,7 +72,7 @@ def replaced(directory: str, other: str) -> dict[str, int]:
 
 
 def renamed_directory(directory: str, other: str) -> dict[str, int]:
-    """One process renames a directory back and forth; another lists it.
+    """One process renames a directory back and forth; another process lists the directory.
 
     POSIX: the listing contains all files, or the name does not exist.
     """
@@ -102,9 +102,9 @@ def renamed_directory(directory: str, other: str) -> dict[str, int]:
 
 
 def attributes(directory: str, other: str) -> dict[str, float]:
-    """Change the size of a file that the other client has queried.
+    """Return the longest time until the other client sees the new size of a file.
 
-    Return the longest time until the other client sees the new size.
+    The other client has queried the attributes of the file before the change.
     """
     longest = 0.0
     for trial in range(_TRIALS):
@@ -119,9 +119,9 @@ def attributes(directory: str, other: str) -> dict[str, float]:
 
 
 def removed_names(directory: str, other: str) -> dict[str, float]:
-    """Remove a name that the other client has looked up.
+    """Return the longest time until the other client no longer finds a removed name.
 
-    Return the longest time until the other client no longer finds the name.
+    The other client has looked up the name before the removal.
     """
     longest = 0.0
     for trial in range(_TRIALS):
@@ -136,9 +136,9 @@ def removed_names(directory: str, other: str) -> dict[str, float]:
 
 
 def new_names(directory: str, other: str) -> dict[str, float]:
-    """Create a name after the other client has looked it up without finding it.
+    """Return the longest time until the other client finds a new name.
 
-    Return the longest time until the other client finds the name.
+    The other client has looked up the name before its creation.
     """
     longest = 0.0
     for trial in range(_TRIALS):
@@ -152,10 +152,9 @@ def new_names(directory: str, other: str) -> dict[str, float]:
 
 
 def rewritten(directory: str, other: str) -> dict[str, float]:
-    """Rewrite a file that the other client has read.
+    """Rewrite a file that the other client has read, and let the other client read it again.
 
-    Return how often the next read by the other client gets the old bytes, and the longest time until it gets the new
-    ones.
+    Return how often the first read gets the old bytes, and the longest time until a read gets the new bytes.
     """
     longest, old = 0.0, 0
     for trial in range(_TRIALS):
@@ -170,10 +169,9 @@ def rewritten(directory: str, other: str) -> dict[str, float]:
 
 
 def lengthened(directory: str, other: str) -> dict[str, int]:
-    """Lengthen a file 1.2 s after the other client has read it.
+    """Lengthen a file that the other client has read; return how often the next read misses the new bytes.
 
-    After this time, the kernel of the other client queries the attributes of the file again. Return how often the next
-    read by that client does not get all bytes.
+    The file is lengthened after 1.2 s, when the kernel of the other client queries the attributes again.
     """
     cut = 0
     for trial in range(_TRIALS):
@@ -188,7 +186,10 @@ def lengthened(directory: str, other: str) -> dict[str, int]:
 
 
 def created_once(directory: str, other: str) -> dict[str, int]:
-    """Two processes create one name exclusively, 200 times. POSIX: one succeeds, the other gets EEXIST."""
+    """Two processes create the same name exclusively, 200 times.
+
+    POSIX: one process succeeds, the other process gets EEXIST.
+    """
     counts: collections.Counter[str] = collections.Counter()
     for trial in range(200):
         ends = [Pipe() for _ in range(2)]
@@ -222,10 +223,7 @@ def shared_mapping(directory: str, other: str) -> dict[str, str]:
 
 
 def listed(directory: str, other: str) -> dict[str, int]:
-    """Create 200 files, one after the other. Immediately after each, the other client lists their directory.
-
-    Return how many files were missing in that listing.
-    """
+    """Create 200 files; return how many files the other client misses when it lists the directory after each file."""
     os.mkdir(os.path.join(directory, "many"))
     _see(os.path.join(other, "many"))
     missing = 0
@@ -237,7 +235,7 @@ def listed(directory: str, other: str) -> dict[str, int]:
 
 
 def filled(directory: str, other: str) -> dict[str, str]:
-    """Write to a small volume until it is full, and return the error. POSIX: ENOSPC."""
+    """Write to a small volume until it is full; return the error. POSIX: ENOSPC."""
     path = os.path.join(directory, "ballast")
     fd, found = os.open(path, os.O_WRONLY | os.O_CREAT), "nothing"
     try:
@@ -256,9 +254,9 @@ def filled(directory: str, other: str) -> dict[str, str]:
 
 
 def committed(directory: str, other: str) -> dict[str, int]:
-    """Save as a job does: write files into a directory, fsync them, and rename the directory.
+    """Save like a job: write files into a directory, fsync the files, and rename the directory.
 
-    Then read the files without caches, and return how many have wrong bytes or are missing.
+    Return how many files then have wrong bytes or are missing. For root, the page cache is dropped before the reads.
     """
     wrong = 0
     for trial in range(5):
@@ -275,9 +273,9 @@ def committed(directory: str, other: str) -> dict[str, int]:
 
 
 def directory_made_once(directory: str, other: str) -> dict[str, int]:
-    """Two processes create one directory at the same moment, 1,000 times.
+    """Two processes create the same directory at the same moment, 1,000 times.
 
-    POSIX: one succeeds, the other gets EEXIST.
+    POSIX: one process succeeds, the other process gets EEXIST.
     """
     start, mine, theirs = Barrier(2), *Pipe()
 
@@ -321,10 +319,10 @@ def _child(target: Callable[..., None], *words: object) -> Process:
 def _watching(
     look: Callable[[collections.Counter[str]], None],
 ) -> Iterator[tuple[Callable[[], dict[str, int]], Callable[[], bool]]]:
-    """Call ``look`` repeatedly in another process during the block.
+    """Call ``look`` repeatedly in another process until the block ends.
 
-    Yield two functions. The first returns the counts, with the number of calls. The second returns whether ``look`` has
-    counted a violation.
+    Yield two functions. The first function returns the counts of ``look``, and the number of calls. The second function
+    returns whether ``look`` has counted a violation.
     """
     mine, theirs = Pipe()
     begun, over, wrong = Event(), Event(), Event()

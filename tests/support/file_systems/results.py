@@ -1,6 +1,6 @@
-"""The recorded test results of each file system.
+"""The recorded test results of all file systems, in docs/file_systems.json.
 
-They are in docs/file_systems.json, from which docs/file_systems.md is generated.
+docs/file_systems.md is generated from these results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALLOWED = {
 
 
 def recorded(where: Path = FILE) -> dict[str, Any]:
-    """Return the recorded results of all file systems, by their names in the table."""
+    """Return {name of the file system: recorded results}."""
     found: dict[str, Any] = json.loads(where.read_text() or "{}") if where.exists() else {}
     return found
 
@@ -63,7 +63,7 @@ def record_loss(seen: Mapping[str, Any]) -> None:
 def record_cold(seen: Mapping[str, Any], way: Literal["cold", "volume"] = "cold") -> None:
     """Record the results of COLD, if the environment variable `UPDATE` is set.
 
-    ``way`` is ``cold`` for a large checkpoint, and ``volume`` for more data than a small memory.
+    ``way`` is ``cold`` for a test with timed reads, and ``volume`` for a test with more data than memory.
     """
     fields = {"date": _today(), **seen["cold"], "because": _anywhere(seen["cold"]["because"], seen)}
     _keep(seen["name"], {way: fields})
@@ -74,7 +74,7 @@ def _today() -> str:
 
 
 def _keep(name: str, what: Mapping[str, Any]) -> None:
-    """Replace some results of one file system in the file. All other results stay."""
+    """Replace these results of one file system in the file; keep its other results."""
     if not os.environ.get(UPDATE):
         return
     where = CHECKOUT / os.environ[UPDATE]
@@ -87,34 +87,33 @@ def _keep(name: str, what: Mapping[str, Any]) -> None:
 
 
 def not_met(seen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the verdicts that are neither met nor deselected, by their names in the table."""
+    """Return {name: verdict} of the verdicts that are neither met nor deselected."""
     return {name_of(v): v for v in seen["verdicts"] if v["outcome"] != "met" and v["reason"] != "not selected"}
 
 
 def failed(seen: Mapping[str, Any]) -> set[str]:
-    """Return the names of the required verdicts that failed."""
     return {name for name, v in not_met(seen).items() if (v["outcome"], v["severity"]) == ("failed", "required")}
 
 
 def is_undecided(verdict: Mapping[str, Any]) -> bool:
-    """Whether a required verdict was not decided although the run was given the means for it."""
+    """Return true if a required verdict is undecided, although the run had all options that it needs."""
     return (verdict["outcome"], verdict["severity"]) == ("not run", "required") and verdict["reason"] != "not given"
 
 
 def name_of(verdict: Mapping[str, Any]) -> str:
-    """Return the name of a verdict in the table: REQUIREMENT.CHECK for a check, otherwise REQUIREMENT."""
+    """Return the table's name of a verdict: REQUIREMENT.CHECK for a check, REQUIREMENT for other verdicts."""
     is_check = "/" not in verdict["subject"] and not verdict["subject"].startswith("llama3-")
     return f"{verdict['id']}.{verdict['subject']}" if is_check else str(verdict["id"])
 
 
 def _anywhere(text: str, seen: Mapping[str, Any]) -> str:
-    """Return a sentence in which /mnt replaces the directories of the run."""
+    """Return the text with /mnt in place of the directories of the run."""
     mounts = str(seen["directory"]).partition("/mounts/")[0] + "/mounts"
     return text.replace(str(seen["directory"]), "/mnt").replace(mounts, "/mnt")
 
 
 def is_shown(way: str, counts: Mapping[str, Any]) -> bool:
-    """Whether the results of a reproduction show the fault: a violation of POSIX, or a delay of more than 1 s."""
+    """Return true if the results of a reproduction show a fault: a violation of POSIX, or a delay of more than 1 s."""
     if "longest seconds" in counts:
         return bool(counts["longest seconds"] > _CACHED_SECONDS or counts.get("old bytes at the first read"))
     if way == "lengthened":

@@ -12,17 +12,18 @@ from tests.support.file_systems.serving import Mounted
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileSystem:
-    """One file system with its options.
+    """A file system with its options, and the expected results of a run on it.
 
-    ``fails``, ``may_fail`` and ``undecided`` map checks to reasons: required checks that fail; checks that fail by
-    chance, and advisory ones that fail; checks that do not apply. ``shows`` maps checks to reproductions in `reproduce`
-    that show the failure without our code.
+    Three fields map checks to reasons. ``fails``: required checks that fail. ``may_fail``: checks that fail by chance,
+    and advisory checks that fail. ``undecided``: checks that do not apply.
 
-    ``cures`` is the name of the row that fails because it lacks these options. ``cured_ways`` are reproductions that
-    show the failure with that row and not with this one. ``is_served``: it has a server or a client that a test can
-    kill. ``gates`` is its gate table, if it does not follow from the number of clients. ``leaves`` is the reason why a
-    directory may remain. ``small_memory_bytes`` is the memory that servers, clients and ranks share in the tests with
-    little memory.
+    ``shows`` maps failed checks to functions of `reproduce` that show the same failure without pytest-ckpt. ``cures``
+    is the name of a row without these options that fails. ``cured_ways`` are functions of `reproduce` that show a fault
+    with that row and none with this row.
+
+    ``is_served`` is true if a test can kill a server or a client. ``gates`` is the gate table, if it does not follow
+    from the number of clients. ``leaves`` is the reason why a directory may remain. ``small_memory_bytes`` is the
+    memory that servers, clients and ranks share in tests with little memory.
     """
 
     name: str
@@ -43,5 +44,5 @@ class FileSystem:
 
     @property
     def ways(self) -> list[str]:
-        """The names of the reproductions to run."""
+        """The names of the functions of `reproduce` to run."""
         return sorted({*self.shows.values(), *self.cured_ways})

@@ -1,4 +1,4 @@
-"""Common functions to mount file systems: programs that must succeed, and daemons that end with the test."""
+"""Functions that mount file systems for tests, and start and stop their daemons."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ADDRESS = "10.99.0.1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mounted:
-    """A mounted file system, at ``first``, and for a second client at ``second``.
+    """A file system that is mounted at ``first``, and for a second client at ``second``.
 
-    ``small`` is a small volume of the same kind that checks may fill. ``kill_server`` makes the data inaccessible: it
-    kills a server with SIGKILL, or unmounts the client while it is in use.
+    ``small`` is a small volume of the same kind, which checks may fill. ``kill_server`` makes the data inaccessible: it
+    kills a server, or unmounts the client while it is in use.
     """
 
     first: Path
@@ -32,7 +32,7 @@ class Mounted:
 
 
 def run(*words: str | Path, **how: str) -> str:
-    """Run a program and return its output; the keyword ``stdin`` is its input. Raises OSError if the program fails."""
+    """Run a program with the input ``stdin``; return its output. Raises OSError if the program fails."""
     done = subprocess.run(
         [str(word) for word in words], input=how.get("stdin", ""), capture_output=True, text=True, check=False
     )
@@ -42,12 +42,11 @@ def run(*words: str | Path, **how: str) -> str:
 
 
 def gluster(*words: str) -> subprocess.CompletedProcess[str]:
-    """Send a command to the daemon of GlusterFS; return the completed process."""
     return subprocess.run(["gluster", "--mode=script", *words], capture_output=True, text=True, check=False)
 
 
 def glusterd_answers() -> bool:
-    """Whether the daemon of GlusterFS accepts commands. It opens its port earlier than that."""
+    """Return true if the daemon of GlusterFS accepts commands. The daemon opens its port earlier."""
     return gluster("volume", "list").returncode == 0
 
 
@@ -58,10 +57,9 @@ def made(directory: Path) -> Path:
 
 
 def until(condition: Callable[[], object], what: str, process: subprocess.Popen[bytes] | None, log: Path) -> None:
-    """Wait until a condition about a daemon is true.
+    """Wait until ``condition``, which depends on a daemon, is true. ``what`` describes the condition.
 
-    Raises OSError with the end of the daemon's log if ``process`` ends first, or after a timeout. ``what`` describes
-    the condition in the message.
+    Raises OSError with the end of the daemon's log if ``process`` ends first, or after a timeout.
     """
     end = time.monotonic() + _READY_SECONDS
     while not condition():
@@ -74,9 +72,9 @@ def until(condition: Callable[[], object], what: str, process: subprocess.Popen[
 
 @contextlib.contextmanager
 def daemon(log: Path, *words: str | Path, ready: Callable[[], object]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program during the block, and yield its process when ``ready`` is true.
+    """Start a program and yield its process when ``ready`` is true; kill the program when the block ends.
 
-    The program must stay in the foreground. SIGKILL ends it.
+    The program must stay in the foreground.
     """
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -97,7 +95,7 @@ def daemon(log: Path, *words: str | Path, ready: Callable[[], object]) -> Iterat
 
 @contextlib.contextmanager
 def client(point: Path, *words: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a FUSE client during the block, and yield its process when ``point`` is mounted.
+    """Start a FUSE client and yield its process when ``point`` is mounted; end the client when the block ends.
 
     The client must stay in the foreground.
     """
@@ -110,18 +108,21 @@ def client(point: Path, *words: str | Path) -> Iterator[subprocess.Popen[bytes]]
 
 
 def is_mounted(point: Path) -> bool:
-    """Whether a path is a mount point, without accessing it."""
+    """Return true if a path is a mount point. Reads the mount table and does not access the path."""
     return any(line.split(" ")[4] == str(point) for line in Path("/proc/self/mountinfo").read_text().splitlines())
 
 
 def unmount(point: Path) -> None:
-    """Unmount a path, even if it is in use; do nothing if it is not mounted."""
+    """Unmount a path if it is mounted, even if it is in use."""
     subprocess.run(["umount", "--lazy", str(point)], capture_output=True, check=False)
 
 
 @contextlib.contextmanager
 def mounted(point: Path, *words: str | Path) -> Iterator[Path]:
-    """Mount a kernel file system during the block; yield the mount point. ``words`` are arguments of mount(8)."""
+    """Mount a kernel file system and yield the mount point; unmount when the block ends.
+
+    ``words`` are arguments of mount(8).
+    """
     run("mount", *words, made(point))
     try:
         yield point
@@ -130,7 +131,7 @@ def mounted(point: Path, *words: str | Path) -> Iterator[Path]:
 
 
 def image(path: Path, mebibytes: int) -> Path:
-    """Create a sparse file that contains a volume; return the file."""
+    """Create a sparse file of ``mebibytes`` MiB for a volume; return the file."""
     with path.open("wb") as file:
         file.truncate(mebibytes << 20)
     return path
@@ -140,7 +141,7 @@ def image(path: Path, mebibytes: int) -> Path:
 def loop_device(file: Path) -> Iterator[str]:
     """Create a loop device for an image and yield its path.
 
-    Call `forget` when the device is mounted: then the kernel frees the device after its last user.
+    Call `forget` after the device is mounted, so that the kernel frees the device when it is unmounted.
     """
     device = run("losetup", "--find", "--show", file)
     try:
@@ -151,12 +152,12 @@ def loop_device(file: Path) -> Iterator[str]:
 
 
 def forget(device: str) -> None:
-    """Make the kernel free a loop device when its last user ends, even if this process is killed."""
+    """Let the kernel free a loop device when it is no longer in use, even if this process is killed."""
     run("losetup", "--detach", device)
 
 
 def listening(port: int) -> bool:
-    """Whether a process listens on a port of this namespace."""
+    """Return true if a process listens on a port of this network namespace."""
     wanted = f":{port:04X} "
     tables = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
     lines = [line for table in tables if table.exists() for line in table.read_text().splitlines()]
@@ -164,6 +165,5 @@ def listening(port: int) -> bool:
 
 
 def missing(programs: tuple[str, ...]) -> list[str]:
-    """Return the programs that are not installed."""
     path = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
     return [program for program in programs if not shutil.which(program, path=path)]

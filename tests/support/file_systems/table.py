@@ -1,4 +1,4 @@
-"""The table of file systems: how each is mounted, which checks it fails and why, reproductions, and remedies."""
+"""The table of file systems: how to mount each, the checks that it fails with reasons, reproductions and remedies."""
 
 from __future__ import annotations
 
@@ -236,16 +236,19 @@ FILE_SYSTEMS = (
         programs=("rclone",),
         start=rclone("full"),
         fails={
-            "LOAD": "No load was complete: see INTEGRITY.",
-            "INTEGRITY": "After the rename of a directory, files that were written and synced in it are empty.",
             "COMMIT.file": "rclone uploads a file some time after the file was closed, under the name that the file "
             "has then. If the file is renamed before the upload, it is empty or cut short. These are bytes of no "
             "version.",
             "DURABLE.rank-killed": "If files are written and synced, and their directory is renamed, these files are "
             "cut short.",
         },
-        may_fail={"UNLINK.open-reader": "If a mapped file is removed, a read through the mapping ends with SIGBUS."},
-        shows={"INTEGRITY": "committed", "COMMIT.file": "replaced", "DURABLE.rank-killed": "committed"},
+        may_fail={
+            "LOAD": "No load was complete: see INTEGRITY.",
+            "INTEGRITY": "If rclone uploads files only after their directory was renamed, these files are empty, although "
+            "they were written and synced before.",
+            "UNLINK.open-reader": "If a mapped file is removed, a read through the mapping ends with SIGBUS.",
+        },
+        shows={"COMMIT.file": "replaced", "DURABLE.rank-killed": "committed"},
         undecided=_UNSEEN,
         gates="gateway",
         leaves="rclone may return EIO when the run removes the directory of the checks. The run then names the "

@@ -1,1 +1,1 @@
-"""Fuzzers of the commands' inputs. Each generated attack has a name from which it can be repeated."""
+"""Fuzzers of the commands' inputs. Each generated attack has a name by which it can be repeated."""

@@ -1,7 +1,8 @@
 """Fuzzes the inputs of the commands: ``python -m tests.support.fuzz --cases 100000 --seed 7``.
 
-An attack must not cause a traceback, take more than 20 s or 1 GB, write to a wrong place, or improve a verdict. Each
-attack that violates this is printed with a command that repeats it; the exit code is then 1.
+An attack changes an input and runs a command. The command must not print a traceback, take more than 20 s or 1 GB,
+write to a wrong place, or improve a verdict. Each violation is printed with a command that repeats the attack, and the
+exit code is then 1.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ _SILENT_SECONDS = 3.0 * HANG_SECONDS
 
 
 def numbered(cases: int, names: list[str]) -> Iterator[tuple[str, int]]:
-    """Yield (family, number) of about this number of ``cases``, shared among the families ``names`` by their weights.
+    """Yield (family, number) of about ``cases`` attacks, shared among the families ``names`` by their weights.
 
-    Attacks of a family with the same number are the same, whatever the number of cases.
+    An attack depends only on its family, its number and the seed, and not on the number of cases.
     """
     whole = sum(FAMILIES[name][1] for name in names)
     for name in names:
@@ -53,7 +54,7 @@ def numbered(cases: int, names: list[str]) -> Iterator[tuple[str, int]]:
 
 
 class Worker:
-    """Runs attacks, each in a separate directory. With ``keep``, the directories are not removed."""
+    """Runs attacks, each in a separate directory. If ``keep`` is true, the directories are kept."""
 
     def __init__(self, home: Path, keep: bool) -> None:
         self._home, self._keep = home, keep
@@ -61,7 +62,7 @@ class Worker:
         self._sandbox = Sandbox()
 
     def begin(self, names: list[str]) -> None:
-        """Create the originals of these families, which attacks copy and change."""
+        """Create the original inputs of these families. Attacks change copies of them."""
         for name in names:
             originals = self._home / name
             originals.mkdir()
@@ -69,7 +70,7 @@ class Worker:
             self._families[name].prepare(originals)
 
     def attempt(self, name: str, seed: str, number: int) -> tuple[list[str], list[str]]:
-        """Run one attack in a separate directory; return its description and its violations."""
+        """Run one attack in a separate directory; return (descriptions of the changes, violations)."""
         place = Path(tempfile.mkdtemp(prefix="case-", dir=self._home))
         (place / "out").mkdir()
         os.environ["TMPDIR"] = tempfile.tempdir = str(place / "out")
@@ -90,7 +91,7 @@ class Worker:
 
 
 def serve(worker: Worker, seed: str, cases: list[tuple[str, int]], out: int) -> None:
-    """Run attacks, and write to ``out`` a line before each attack and a line for each violation."""
+    """Run attacks. Write a line to the descriptor ``out`` before each attack, and a line for each violation."""
     worker.enclose()
     with os.fdopen(out, "w", buffering=1, errors="backslashreplace") as seen:
         for name, number in cases:
@@ -105,7 +106,10 @@ def serve(worker: Worker, seed: str, cases: list[tuple[str, int]], out: int) -> 
 
 
 class Running:
-    """A child process that runs attacks, as its parent controls it."""
+    """A child process that runs attacks, and its control by the parent.
+
+    If the child dies, a new child runs the remaining attacks.
+    """
 
     def __init__(
         self, worker: Worker, seed: str, cases: list[tuple[str, int]], found: Callable[[str, str], None]
@@ -132,7 +136,7 @@ class Running:
         self.last_sign = time.monotonic()
 
     def take(self) -> bool:
-        """Process the reports of the child; return whether more reports will come."""
+        """Process the reports of the child; return true if more reports will come."""
         data = os.read(self.pipe, 1 << 16)
         self.last_sign = time.monotonic()
         *lines, self._text = (self._text + data).split(b"\n")
@@ -148,7 +152,7 @@ class Running:
         return True if data else self._over("its process ended")
 
     def look(self) -> bool:
-        """Kill the child if it has sent no report for too long; return whether more reports will come."""
+        """Kill the child if it has sent no report for too long; return true if more reports will come."""
         silent = time.monotonic() - self.last_sign
         if silent < patience(_SILENT_SECONDS):
             return True
@@ -156,7 +160,7 @@ class Running:
         return self._over(f"it sent no output for {silent:.0f} s, and no signal reached it")
 
     def end(self) -> None:
-        """Kill the child during its attacks."""
+        """Kill the child and close its pipe."""
         os.kill(self._pid, signal.SIGKILL)
         os.close(self.pipe)
         os.waitpid(self._pid, 0)
@@ -176,9 +180,9 @@ class Running:
 def run(
     worker: Worker, seed: str, cases: list[tuple[str, int]], processes: int, goes_on: Callable[[], bool]
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Run all attacks in several processes, as long as ``goes_on`` returns true.
+    """Run attacks in several processes until all are done or ``goes_on`` returns false.
 
-    Return the number of started attacks, and (attack, violation) of each violation.
+    Return (number of started attacks, [(attack, violation)]).
     """
     found: list[tuple[str, str]] = []
 
@@ -200,7 +204,7 @@ def run(
 
 
 def _memory() -> str | None:
-    """Return a directory in memory, or None if it does not have enough space.
+    """Return a directory in memory, or None if it has too little space.
 
     On a disk, creating thousands of directories would take a third of the time.
     """

@@ -1,7 +1,7 @@
-"""The attacked inputs and the required properties, with one class per kind of input.
+"""Families of attacks: one class for each kind of input, with the properties that commands must keep.
 
-A family creates its originals once. An attack copies an original, changes the copy, and passes it to commands. It
-returns its description and the violations.
+A family creates original inputs once. An attack copies an original, changes the copy, and passes it to commands. It
+returns (descriptions of the changes, violations).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PYTHON = re.compile(
 
 
 class Family(ABC):
-    """Base class: one kind of input, and the attacks on it."""
+    """Base class of the families: one kind of input, and the attacks on it."""
 
     name: str
     # The directories that attacks change, for families that have them.
@@ -53,17 +53,14 @@ class Family(ABC):
 
     @abstractmethod
     def prepare(self, originals: Path) -> None:
-        """Create the originals below this directory."""
+        """Create the original inputs below this directory."""
 
     @abstractmethod
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        """Run one attack in an empty directory; return its description and the violations as sentences."""
+        """Run one attack in an empty directory; return (descriptions of the changes, violations as sentences)."""
 
     def changed(self, rng: Random, home: Path) -> tuple[Path, Path, list[str]]:
-        """Copy one of the originals and change the copy.
-
-        Return the original, the copy and a description of the change.
-        """
+        """Copy a random original and change the copy; return (original, copy, description of the change)."""
         original = rng.choice(self.originals)
         directory, outside = home / "changed", home / "outside"
         shutil.copytree(original, directory)
@@ -72,14 +69,14 @@ class Family(ABC):
         return original, directory, [original.name, *mutate(rng, directory, outside)]
 
     def command(self, words: Sequence[str], home: Path, codes: Sequence[int], found: list[str]) -> Outcome:
-        """Run a command and return its outcome. Add its violations to ``found``; permitted exit codes are ``codes``."""
+        """Run a command and return its outcome. Add violations to ``found``; ``codes`` are the permitted exit codes."""
         outcome = self.sandbox.run(lambda: main(list(words)), (home / "out",))
         found += reported(words, outcome, codes)
         return outcome
 
 
 def reported(words: Sequence[str], outcome: Outcome, codes: Sequence[int]) -> list[str]:
-    """Return the violations of the rules for every command. ``codes`` are the permitted exit codes."""
+    """Return violations of the rules that apply to every command. ``codes`` are the permitted exit codes."""
     command = " ".join(words)[:300]
     faults = [f"{command!r}: {fault}" for fault in outcome.faults]
     if outcome.code not in codes and not outcome.faults:
@@ -105,12 +102,12 @@ def met(document: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 class RunDirectories(Family):
-    """Attacks on run directories as input of the commands judge, verify, diff, trend and plan."""
+    """Attacks on run directories that the commands judge, verify, diff, trend and plan read."""
 
     name = "directories"
 
     def prepare(self, originals: Path) -> None:
-        """Create runs: good and bad ones, signed ones, and one whose controller was killed."""
+        """Create runs: good runs, bad runs, signed runs, and a run whose controller was killed."""
         make_runs(originals)
         self.originals = sorted(p for p in originals.iterdir() if p.is_dir() and p.name != "history")
         self.history = originals / "history"
@@ -161,9 +158,9 @@ class RunDirectories(Family):
         is_remade: bool,
         words: Sequence[str] = (),
     ) -> None:
-        """Judge a directory and add the violations to ``found``.
+        """Judge a directory and add violations to ``found``.
 
-        No verdict may improve, unless the attacker has regenerated the manifest (``is_remade``).
+        No verdict may improve, unless the attacker has also regenerated the manifest (``is_remade``).
         """
         words = words or pages_asked_for(rng, home / "out")
         outcome = self.command(["judge", str(directory), *words], home, (0, 1, 4, 8), found)
@@ -192,7 +189,7 @@ class RunDirectories(Family):
 
 
 def remake(directory: Path) -> None:
-    """Regenerate the manifest, as an attacker would. Remove a signature that no longer matches."""
+    """Regenerate the manifest, as an attacker would, and remove a signature that no longer matches."""
     manifest = directory / MANIFEST
     if manifest.is_dir() and not manifest.is_symlink():
         return
@@ -211,14 +208,14 @@ def pages_asked_for(rng: Random, out: Path) -> list[str]:
 
 
 class PublishedTrees(Family):
-    """Attacks on published results as input of the command judge."""
+    """Attacks on published results that the command judge reads."""
 
     name = "published"
 
     def prepare(self, originals: Path) -> None:
-        """Create published results of one system and of several.
+        """Create published results of one system and of several systems.
 
-        In some of them, one operation of one rank is too slow.
+        In some results, an operation of one rank is too slow.
         """
         make_published(originals)
         self.originals = sorted(originals.iterdir())
@@ -249,7 +246,7 @@ class PublishedTrees(Family):
 
 
 class Rules(PublishedTrees):
-    """Attacks on published results that are compared with the rules of a submission."""
+    """Attacks on published results that ``judge --rules`` compares with the rules of a submission."""
 
     name = "rules"
 
@@ -263,12 +260,12 @@ class Rules(PublishedTrees):
 
 
 class Exports(RunDirectories):
-    """Attacks on run directories that are exported as MLPerf Storage results."""
+    """Attacks on run directories that a command exports as MLPerf Storage results."""
 
     name = "exports"
 
     def prepare(self, originals: Path) -> None:
-        """Create runs at full size, because only these can be exported."""
+        """Create runs at full size, because only such runs can be exported."""
         full = {"ckpt_mode": "full", "ckpt_ranks": "8", "ckpt_profile": "acceptance", "ckpt_operations": "3"}
         make_run(originals / "full", options=full, save=5.0, load=4.0)
         make_run(originals / "late", options=full, save=400.0, load=400.0)
@@ -293,7 +290,7 @@ class Exports(RunDirectories):
 
 
 def _rows(document: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Return, for every requirement, the systems or subjects that met it."""
+    """Return {requirement: systems or subjects that met it}."""
     if "results" in document:
         rows = [(r["subject"], name, outcome) for r in document["results"] for name, outcome in r["outcomes"].items()]
     else:
@@ -307,17 +304,17 @@ def _rows(document: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def _is_failed(name: str, before: Mapping[str, set[str]]) -> bool:
-    """Whether no subject met a requirement before the attack. Then no subject may meet it after the attack."""
+    """Return true if no subject met a requirement before the attack. Then no subject may meet it after the attack."""
     return not before.get(name)
 
 
 def python_words(text: str) -> list[str]:
-    """Return the parts of a message that only Python programmers understand, such as "KeyError"."""
+    """Return words of a message that only Python programmers understand, such as "KeyError"."""
     return sorted(set(_PYTHON.findall(text)))
 
 
 def clear(home: Path) -> None:
-    """Remove the directory of an attack, however deep it is."""
+    """Remove the directory of an attack, at any depth."""
     shutil.rmtree(home, ignore_errors=True)
     if home.exists():
         os.system(f"rm -rf -- '{home}'")  # too deep for Python's recursion
@@ -329,7 +326,7 @@ _SEALED = ("report.json", MANIFEST, "certificate.html", "junit.xml")
 
 
 def make_runs(home: Path) -> None:
-    """Write run directories below ``home``, and a history of four runs."""
+    """Write run directories and a history of four runs below ``home``."""
     made_up_run.make_run(home / "good")
     made_up_run.make_run(home / "late", save=100.0, load=100.0)
     made_up_run.make_run(home / "unproven", change=unproven)
@@ -348,7 +345,7 @@ def make_runs(home: Path) -> None:
 
 
 def unproven(found: Measurement) -> Measurement:
-    """Return a copy of a measurement in which every proof fails: bytes, caches, durable calls."""
+    """Return a copy of a measurement without proofs: unchecked bytes, cached loads, missing durable calls."""
     assert found.integrity
     assert found.durability
     assert found.cache
@@ -365,7 +362,7 @@ def unproven(found: Measurement) -> Measurement:
 def one_late(found: Measurement) -> Measurement:
     """Return a copy of a measurement in which one rank is very slow in one save and one load.
 
-    Few values must be changed to improve this result.
+    An attack must change only a few values to improve this result.
     """
     operations = list(found.operations)
     for number in (1, 4):

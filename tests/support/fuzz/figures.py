@@ -1,6 +1,6 @@
 """Attacks on the inputs of the commands size, simulate, project and show.
 
-The inputs are their options, run directories, and files that describe a model, a table or a job.
+Inputs are options, run directories, and files that describe a model, a table or a job.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ _CODES = (0, 4)
 
 
 class FigureOptions(Family):
-    """Options of the commands size, simulate and project, and changed run directories for simulate and project."""
+    """Attacks on options of the commands size, simulate and project, and on run directories of the last two."""
 
     name = "figures"
 
     def prepare(self, originals: Path) -> None:
-        """Create runs with 1, 2, 4 and 8 ranks."""
         self.directories = []
         for ranks in (1, 2, 4, 8):
             directory = originals / f"ranks-{ranks}"
@@ -153,12 +152,15 @@ zero = 3
 
 
 class DescribedFiles(Family):
-    """Files that describe a model, a published table or a recorded job. The commands plan, size and show read them."""
+    """Attacks on files that the commands plan, size and show read.
+
+    The files describe a model, a published table or a recorded job.
+    """
 
     name = "described"
 
     def prepare(self, originals: Path) -> None:
-        """Keep the text of one file of each kind; ``originals`` stays empty."""
+        """Read one valid file of each kind and keep its text. The directory ``originals`` is not used."""
         library_models.is_installed = lambda: False
         shipped = resources("templates")
         self.texts = {

@@ -1,7 +1,6 @@
-"""Random changes of files, as made with a text editor, a hex editor, a shell or a JSON library.
+"""Random changes of files, as a user could make with a text editor, a hex editor, a shell or a JSON library.
 
-A mutation changes a directory and returns a description of the change for the failure message. All choices depend only
-on the random generator, so the same seed makes the same change.
+A mutation changes a directory and returns a description of the change. The same seed makes the same change.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def other_bytes(rng: Random, data: bytes) -> tuple[bytes, str]:
 def other_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
     """Return a copy of a JSON document with a random change, and a description of the change.
 
-    With ``lines``, ``data`` contains one document a line, and one line is changed.
+    If ``lines`` is true, ``data`` contains one document in each line, and the change affects one line.
     """
     rows = data.decode("utf-8", "replace").splitlines() if lines else [data.decode("utf-8", "replace")]
     if not rows:
@@ -102,7 +101,7 @@ def other_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
 
 
 def edited(rng: Random, directory: Path, _outside: Path) -> str:
-    """Change the content of one file, preferably of a file that contains facts."""
+    """Change the content of one file, usually of a file with facts."""
     name = pick(rng, directory)
     if name is None:
         return ""
@@ -129,7 +128,7 @@ def exchanged(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def inside(directory: Path) -> list[Path]:
-    """Return the paths of everything below a directory, except paths that the kernel refuses as too long."""
+    """Return all paths below a directory, except paths that are too long for the kernel."""
     found = []
     for here, directories, files in os.walk(directory):
         found += [Path(here, name) for name in (*directories, *files) if len(here) + len(name) < _MAXIMUM_PATH]
@@ -137,7 +136,7 @@ def inside(directory: Path) -> list[Path]:
 
 
 def pick(rng: Random, directory: Path) -> str | None:
-    """Return the name of a random regular file, or None if there is none. It contains facts in three of four cases."""
+    """Return the name of a random regular file, usually one with facts; None if there is no file."""
     there = [(p, p.lstat()) for p in inside(directory)]
     # A file that was already enlarged is not read again, to save this process's memory.
     names = [
@@ -155,7 +154,6 @@ def pick(rng: Random, directory: Path) -> str | None:
 
 
 def removed(rng: Random, directory: Path, _outside: Path) -> str:
-    """Remove a file or a directory."""
     there = inside(directory)
     if not there:
         return ""
@@ -165,9 +163,9 @@ def removed(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def replaced(rng: Random, directory: Path, outside: Path) -> str:
-    """Replace a random file or directory, or add a neighbour of it.
+    """Put a link, a pipe, a socket, a directory or an empty file at a random path.
 
-    The new entry is a link, a pipe, a socket, a directory or an empty file.
+    The path is an existing file or directory, which is removed, or a new name in the same directory.
     """
     there = [p for p in inside(directory) if not p.is_symlink()]
     if not there:
@@ -195,7 +193,7 @@ def replaced(rng: Random, directory: Path, outside: Path) -> str:
 
 
 def bloated(rng: Random, directory: Path, _outside: Path) -> str:
-    """Make one file far larger, by a hole or by many values."""
+    """Make one file far larger, with a hole or with many values."""
     name = pick(rng, directory)
     if name is None:
         return ""
@@ -248,7 +246,7 @@ WAYS: tuple[tuple[Mutation, int], ...] = (
 
 
 def mutate(rng: Random, directory: Path, outside: Path) -> list[str]:
-    """Change a directory, usually once; return descriptions of the changes."""
+    """Change a directory with one or more mutations; return the descriptions of the changes."""
     done = []
     for _ in range(rng.choice([1, 1, 1, 1, 2, 3])):
         (way,) = rng.choices([way for way, _ in WAYS], [weight for _, weight in WAYS])

@@ -1,4 +1,4 @@
-"""Attacks on users' input: values of options on command lines, and files that options name."""
+"""Attacks on users' inputs: option values on command lines, and files that options name."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _VALUES = ("inf", "nan", "-1", "0", "1e400", "9" * 30, '""', "[]", "{}", "true",
 
 
 class OptionValues(Family):
-    """Options of the commands plan, judge, trend and verify, and of pytest."""
+    """Attacks on option values of the commands plan, judge, trend and verify, and of pytest."""
 
     name = "options"
     _OF_PYTEST = 0.04  # it takes ten times as long as a command
@@ -129,7 +129,7 @@ class OptionValues(Family):
         return words
 
     def _pytest(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        """Let pytest list the suites: all options are checked, and nothing is measured.
+        """Let pytest list the suites, so that it checks all options and measures nothing.
 
         Return the command line and the violations.
         """
@@ -157,7 +157,7 @@ def _pytest_main(words: list[str]) -> int:
 
 
 def made_places(home: Path) -> None:
-    """Create paths that option values can name: directories, a pipe, a link to itself, a file with a hole."""
+    """Create paths that option values can name: directories, a pipe, a link to itself, and a file with a hole."""
     (home / "target").mkdir()
     (home / "directory").mkdir()
     os.mkfifo(home / "pipe")
@@ -167,9 +167,9 @@ def made_places(home: Path) -> None:
 
 
 def value_of(rng: Random, home: Path, example: str) -> str:
-    """Return a random value for an option, similar to ``example``, as Python passes a command-line argument.
+    """Return a random option value that is similar to ``example``, as Python receives it from a command line.
 
-    It contains no NUL. Bytes that are not valid text are included as lone surrogates.
+    It contains no NUL. Bytes that are not valid text are lone surrogates.
     """
     word = _any_value(rng, home, example).replace("\0", "")
     return os.fsdecode(word.encode("utf-8", "surrogatepass"))
@@ -200,7 +200,7 @@ def _any_value(rng: Random, home: Path, example: str) -> str:
 
 
 class InputFiles(Family):
-    """Files named by options: gates, waivers, the system, the configuration, hosts, a key."""
+    """Attacks on files that options name: gates, waivers, the system, the configuration, hosts, a key."""
 
     name = "inputs"
 
@@ -230,7 +230,7 @@ class InputFiles(Family):
         return [name, *done], found
 
     def _give(self, rng: Random, name: str, file: Path, home: Path, found: list[str]) -> str:
-        """Pass the file to the command that reads it; return the command's error output."""
+        """Pass a file to the command that reads it; return the error output of the command."""
         if name == "gates.toml":
             outcome = self.command(
                 ["judge", str(self.late), f"--ckpt-gate-table={file}", "--json"], home, (0, 1, 4, 8), found
@@ -252,7 +252,7 @@ class InputFiles(Family):
         return self.command([*words, *rng.choice([[], ["--json"]])], home, (0, 1, 4, 8), found).err
 
     def _hold_gates(self, out: str, found: list[str]) -> None:
-        """Add a violation if a late run is certified, or if it passes by a gate table that reports no relaxation."""
+        """Add a violation if a gate table lets a late run pass without reporting a relaxation, or certifies the run."""
         import json  # noqa: PLC0415
 
         document = json.loads(out)
@@ -276,7 +276,7 @@ class InputFiles(Family):
 
 
 def changed_line(rng: Random, directory: Path, file: Path, outside: Path) -> str:
-    """Change a file, in most cases in one of its lines; return a description of the change."""
+    """Change a file, usually in one line; return a description of the change."""
     way = rng.random()
     if way < 0.08:
         return replaced(rng, directory, outside)

@@ -1,7 +1,6 @@
 """Runs a call and detects violations: a traceback, a hang, too much memory, a file in a wrong place.
 
-After `enclose`, this process cannot be used for other purposes, because the audit hook and the memory limit of the
-sandbox stay.
+The audit hook of the sandbox and its memory limit remain until the process ends, so use a separate process.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def _looks(event: str, args: tuple[object, ...]) -> bool:
 
 
 class Hung(BaseException):
-    """Raised in a call that takes too long. It is not an Exception, so that ``except Exception`` does not catch it."""
+    """Raised in a call that takes too long. It is not a subclass of Exception, so calls do not catch it by accident."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,10 +60,7 @@ class Outcome:
 
 
 class Sandbox:
-    """Watches calls in this process.
-
-    During a call, the process may write only below the call's ``allowed`` directories.
-    """
+    """Watches calls in this process. A call may write only below the directories that are allowed for it."""
 
     def __init__(self) -> None:
         self._allowed: tuple[str, ...] = ()
@@ -84,7 +80,7 @@ class Sandbox:
     ) -> Outcome:
         """Run a call that prints and returns an exit code; return its outcome.
 
-        The call may write below ``allowed``, and it may start processes if ``starts_processes`` is true.
+        The call may write below ``allowed``. It may start processes if ``starts_processes`` is true.
         """
         self._may_start = starts_processes
         self._allowed = tuple(os.path.realpath(path) for path in allowed)

@@ -19,7 +19,6 @@ DEEP = (60, 65, 1_000, 100_000)
 
 
 def value(rng: Random) -> Any:
-    """Return a random JSON value."""
     kind = rng.randrange(9)
     if kind == 0:
         return rng.choice([None, True, False])
@@ -41,7 +40,7 @@ def value(rng: Random) -> Any:
 
 
 def nested(depth: int) -> Any:
-    """Return a list in a list in a list, and so on, down to this depth."""
+    """Return lists that are nested to this depth."""
     found: Any = []
     for _ in range(depth):
         found = [found]
@@ -49,7 +48,7 @@ def nested(depth: int) -> Any:
 
 
 def places(document: Any) -> list[tuple[Any, ...]]:
-    """Return the path of every value in a document, except of the document itself."""
+    """Return the paths of all values in a document, except the empty path of the document itself."""
     found: list[tuple[Any, ...]] = []
     waiting: list[tuple[tuple[Any, ...], Any]] = [((), document)]
     while waiting:
@@ -64,7 +63,6 @@ def places(document: Any) -> list[tuple[Any, ...]]:
 
 
 def get(document: Any, place: Sequence[Any]) -> Any:
-    """Return the value at a path."""
     for key in place:
         document = document[key]
     return document
@@ -79,7 +77,7 @@ def put(document: Any, place: Sequence[Any], new: Any) -> Any:
 
 
 def near(rng: Random, old: Any) -> Any:
-    """Return a similar value, usually of the same type, as a person might write to improve a result."""
+    """Return a value similar to ``old``, usually of the same type, as a person might write to improve a result."""
     if isinstance(old, bool):
         return not old
     if isinstance(old, int):
@@ -98,7 +96,7 @@ def near(rng: Random, old: Any) -> Any:
 
 
 def changed(rng: Random, document: Any) -> tuple[Any, str]:
-    """Change a document in one place; return the document and a description of the change."""
+    """Change one value of a document; return (document, description of the change)."""
     found = places(document)
     if not found or rng.random() < 0.01:
         return value(rng), "the whole"

@@ -1,4 +1,4 @@
-"""Runs on three hosts of a lab. During a save of each run, a fault is injected; every launcher gets the same faults."""
+"""Runs on three simulated hosts with a fault during a save. Every launcher is tested with the same faults."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def bad_luck(
     environment: Mapping[str, str] | None = None,
     slurm: bool = False,
 ) -> dict[Luck, Done]:
-    """Perform a run for each fault in one lab, and return the results by fault.
+    """Perform a run for each fault in one lab; return {fault: result}.
 
-    The faults of `LAST` come last. The monotonic clock of h2 is ten minutes ahead in all runs. Its time of day is ten
-    minutes ahead only in the run ``clocks``.
+    The faults of `LAST` come last. The monotonic clock of h2 is ten minutes ahead in all runs. The time of day of h2 is
+    ten minutes ahead only in the run ``clocks``.
     """
     need_faketime()
     clock = WrongClock(home, 2, _AHEAD_SECONDS)
@@ -104,7 +104,7 @@ def _mishaps(luck: Luck) -> tuple[Mishap, ...]:
 
 
 def failure_of(done: Done) -> Mapping[str, Any]:
-    """Return the failure that ended the run early."""
+    """Return the failure that ended a run early."""
     failure: Mapping[str, Any] = _measured(done)["failure"]
     assert failure, done.text
     return failure
@@ -123,10 +123,10 @@ def _processes_left(done: Done) -> list[str]:
 @pytest.mark.timeout(2700)
 @pytest.mark.thorough
 class BadLuck:
-    """The tests that every launcher must pass.
+    """The tests that runs with each launcher must pass.
 
-    A test module has a subclass, a fixture ``done`` with the results, and tests of its launcher only. The attributes of
-    the subclass define the limitations of the launcher and the files that it leaves.
+    A test module has a subclass, a fixture ``done`` that returns {fault: result}, and tests that apply only to its
+    launcher. The class attributes state what the launcher cannot do, and which files it leaves.
     """
 
     LUCKS: tuple[Luck, ...] = (
@@ -139,7 +139,7 @@ class BadLuck:
     OF_THE_LAUNCHER: tuple[str, ...] = ()
 
     def litter(self, done: Done) -> list[str]:
-        """Return the files that the run left in private directories of a host, without the launcher's own files."""
+        """Return the files that a run left in private directories of hosts, without files of the launcher."""
         return [name for name in done.litter if not name.partition(":")[2].startswith(self.OF_THE_LAUNCHER)]
 
     @pytest.mark.parametrize("luck", ["rank", "daemon"])
@@ -149,10 +149,7 @@ class BadLuck:
         assert (done[luck].left, self.litter(done[luck])) == ((), [])
 
     def test_a_launcher_that_is_killed_accuses_no_storage(self, done: Mapping[Luck, Done]) -> None:
-        """If Open MPI's launcher is killed, it leaves its session and the memory segments of its ranks.
-
-        The run removes them.
-        """
+        """If the launcher is killed, the run removes its session directory and the ranks' memory segments."""
         failure = failure_of(done["launcher"])
         assert (failure["kind"], failure["rank"], done["launcher"].code) == ("killed", None, 8), failure["message"]
         assert (done["launcher"].left, self.litter(done["launcher"])) == ((), [])
@@ -165,7 +162,7 @@ class BadLuck:
 
     @pytest.mark.parametrize("luck", ["controller killed", _HELD])
     def test_a_killed_controller_leaves_no_process_on_any_host(self, done: Mapping[Luck, Done], luck: Luck) -> None:
-        """No process remains that could remove the run directory from the target, so it stays there."""
+        """No process remains on any host. The run directory stays on the target, because no process can remove it."""
         killed = done[luck]
         assert killed.code != 0
         assert (_processes_left(killed), self.litter(killed)) == ([], [])
@@ -173,7 +170,7 @@ class BadLuck:
         assert Path(session["area"]["location"]).name in killed.left
 
     def test_that_controller_was_killed_while_ranks_waited(self, done: Mapping[Luck, Done]) -> None:
-        """The launch has a record of its end only if the ranks had ended before the controller was killed."""
+        """If ranks wait after a launch, the killed controller has left no file about the end of the launch."""
         launches = done[_HELD].run.report / "launches"
         assert [directory.name for directory in launches.iterdir()] == ["probe"]
         assert (launches / "probe" / "exit.json").exists() is not self.RANKS_WAIT
@@ -186,9 +183,9 @@ class BadLuck:
         assert (done[luck].left, self.litter(done[luck])) == ((), [])
 
     def test_no_time_compares_the_clocks_of_two_hosts(self, done: Mapping[Luck, Done]) -> None:
-        """Both clocks of h2, the time of day and the monotonic one, are ten minutes ahead.
+        """No measured time contains the difference between the clocks of two hosts.
 
-        No measured time contains this difference.
+        The time of day and the monotonic clock of h2 are ten minutes ahead.
         """
         measured = _measured(done["clocks"])
         assert measured["failure"] is None, done["clocks"].text
@@ -219,10 +216,9 @@ class BadLuck:
     def test_a_host_that_is_gone_or_cut_off_is_named_and_what_it_may_still_write_is_not_removed(
         self, done: Mapping[Luck, Done], luck: Luck, host: str
     ) -> None:
-        """The failure names only the lost host.
+        """The failure names only the lost host, and the run directory stays on the target.
 
-        The run directory stays, because the controller cannot distinguish a host that is lost from one that is
-        unreachable.
+        The controller cannot distinguish a lost host from an unreachable host, which may still write.
         """
         failure = failure_of(done[luck])
         assert failure["host"] == host, failure["message"]

@@ -1,4 +1,4 @@
-"""A pytest plugin (``-p`` this module) that blocks a run after its ranks have started, while they wait."""
+"""A pytest plugin (``-p`` this module) that blocks a run while its started ranks wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ HELD = "held"
 
 
 def pytest_runtestloop() -> None:
-    """Report that the run is blocked, and wait until this process is killed."""
+    """Create the file `HELD`, and wait until this process is killed."""
     Path(HELD).touch()
     signal.pause()

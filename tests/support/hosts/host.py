@@ -1,4 +1,4 @@
-"""One host of the lab: ``python -m`` this module is the first process of its namespaces and waits for its network."""
+"""One simulated host. ``python -m`` this module runs as the first process of the host's namespaces."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ OWN_DIRECTORIES = ("/tmp", "/dev/shm", "/run")
 
 
 def name_of(number: int) -> str:
-    """Return the name of the host with this number."""
     return f"h{number}"
 
 
 def address_of(number: int) -> str:
-    """Return the address of the host with this number."""
     return f"10.99.0.{100 + number}"
 
 
 def _take_own_directories(keep: tuple[Path, ...]) -> None:
-    """Mount an empty private directory over each directory in which programs keep sessions.
+    """Mount an empty private directory over each of `OWN_DIRECTORIES`, in which programs keep sessions.
 
     The paths in ``keep`` stay accessible.
     """
@@ -67,7 +65,6 @@ def _devices() -> list[str]:
 
 
 def _start(directory: Path, home: Path, number: int, storage: Storage) -> None:
-    """Start sshd and mount the storage."""
     keys, config, log = home / "ssh", directory / "sshd_config", directory / "log"
     config.write_text(
         f"Port 22\nListenAddress {address_of(number)}\nHostKey {keys / 'host'}\nPidFile none\nStrictModes no\n"
@@ -87,7 +84,7 @@ def _start(directory: Path, home: Path, number: int, storage: Storage) -> None:
 
 
 def main() -> None:
-    """Set up the host, and keep its namespaces until this process is killed."""
+    """Set up the host, then wait until this process is killed."""
     home, number = Path(sys.argv[1]), int(sys.argv[2])
     storage = from_plain(Storage, json.loads(sys.argv[3]))
     directory = home / "hosts" / name_of(number)

@@ -1,8 +1,8 @@
-"""Creates simulated hosts from namespaces, with shared storage mounted on each, and runs steps on the first host.
+"""Simulates hosts with namespaces and shared storage, and runs steps on the first host.
 
-``on_hosts`` starts ``python -m`` this module, which is the first process of the lab's namespaces, and returns the
-result of each step. The lab's bridge, servers and hosts exist only in these namespaces, have private addresses, cannot
-reach another network, and end with their first process.
+``on_hosts`` starts ``python -m`` this module as the first process of the lab's namespaces, and returns the result of
+each step. The bridge, servers and hosts of the lab exist only in these namespaces. They have private addresses, reach
+no other network, and end when the first process ends.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ _OF_MOOSEFS = ("mfsmaster", "mfschunkserver", "mfsmount", "mfssettrashtime")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
-    """A run of pytest-ckpt with these ``options``, or a command with these ``words``, on the first host.
+    """A run of pytest-ckpt with ``options``, or a command ``words``, on the first host.
 
-    ``before`` contains (host number, shell line); the lines run before the step. In a line, $TARGET is the run's
-    target. ``mishaps`` are faults that are injected after the first save, or when `holding` blocks the run. If
-    ``store`` is not None, the target is a bucket, and ``store`` is the name of the fault of its object store. Without
-    ``streams``, the network rate is set by an option instead of measured, because the measurement takes 4 s.
+    ``before`` contains (host number, shell line). The lines run before the step; in a line, $TARGET is the run's
+    target. ``mishaps`` are faults that are injected after the first save, or when the plugin `holding` blocks the run.
+
+    If ``store`` is given, the target is a bucket, and ``store`` is the fault of its object store. If ``streams`` is
+    false, an option states the network rate, because a measurement takes 4 s.
     """
 
     options: tuple[str, ...] = ()
@@ -73,9 +74,9 @@ class Step:
 class Done:
     """The result of a step.
 
-    ``left`` lists the names that remain in the target, and the processes of the run that remain on any host.
-    ``secrets`` is the number of launch secrets, ``shown`` the command lines that contained one. ``litter`` lists files
-    that the step left in private directories of hosts, as ``HOST:PATH``.
+    ``left`` contains the names that remain in the target, and the ids of processes that remain. ``litter`` contains the
+    files that remain in private directories of hosts, as ``HOST:PATH``. ``secrets`` is the number of launch secrets,
+    and ``shown`` contains the command lines that showed a secret.
     """
 
     code: int
@@ -88,7 +89,7 @@ class Done:
 
     @property
     def run(self) -> Run:
-        """The results of the run of pytest-ckpt. Its target was removed with the lab."""
+        """The results of the run of pytest-ckpt. The run's target was removed with the lab."""
         home = Path(self.home)
         return Run(code=self.code, text=self.text, home=home, target=home / "gone", report=home / "ckpt-report")
 
@@ -104,7 +105,7 @@ def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
 
 @functools.cache
 def _why_no_network() -> str:
-    """Return why a bridge, or a link into another namespace, is impossible; an empty text if both are possible."""
+    """Return why this machine cannot connect network namespaces by a bridge, or an empty text if it can."""
     made = "ip link add lab type bridge && ip link add v1 type veth peer name v2 && ip link set v1 master lab up"
     words = ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "sh", "-ec", made]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=_environment())
@@ -119,10 +120,10 @@ def on_hosts(
     storage: Storage = MOOSEFS,
     ahead: Mapping[int, float] | None = None,
 ) -> list[Done]:
-    """Create this number of hosts, run the steps one after the other on the first, and return their results.
+    """Create simulated hosts, run the steps one after the other on the first host, and return the results.
 
-    With ``slurm`` the hosts are a Slurm cluster. ``storage`` is mounted on each of them. ``ahead`` maps host numbers to
-    the seconds by which the monotonic clock of the host is ahead.
+    ``hosts`` is their number. ``storage`` is mounted on each host. If ``slurm`` is true, the hosts are a Slurm cluster.
+    ``ahead`` maps host numbers to the seconds by which the host's monotonic clock is ahead.
     """
     asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
     asked.write_text(json.dumps([to_plain(step) for step in steps]))
@@ -158,7 +159,7 @@ def _environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> Iterator[tuple[str, ...]]:
-    """Start a host; yield the words that must precede a command to run it on that host."""
+    """Start a host; yield the arguments which, placed before a command, run the command on this host."""
     directory = made(home / "hosts" / name_of(number))
     with (directory / "log").open("wb") as log:
         words = [
@@ -244,7 +245,7 @@ def _on_store(
 
 
 def _left_of(run_id: str) -> list[int]:
-    """Wait until the processes of a run and of its sweep have ended; return the ids of those that remain."""
+    """Wait until all processes of a run and its sweep have ended, or a timeout; return the ids that remain."""
     end = time.monotonic() + patience(_END_SECONDS)
     while (left := [*processes_of(run_id), *processes_of(run_id + SWEEP)]) and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)
@@ -252,7 +253,7 @@ def _left_of(run_id: str) -> list[int]:
 
 
 def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
-    """Return the files in the private directories of all hosts that are running, as ``HOST:PATH``."""
+    """Return the files in the private directories of all running hosts, as ``HOST:PATH``."""
     return {
         f"{name_of(number)}:{path}"
         for number, on_host in enumerate(on_hosts, 1)
@@ -262,9 +263,9 @@ def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
 
 
 def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, ...]:
-    """Return the files that are in the private directories of hosts now and were not there ``before``.
+    """Return the new files in private directories of hosts; ``before`` are the earlier files.
 
-    A launch directory may disappear slightly after a killed controller, so wait for this.
+    The directory of a launch may disappear slightly after a killed controller, so wait for this.
     """
     end = time.monotonic() + patience(_END_SECONDS)
     while (
@@ -277,7 +278,7 @@ def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, .
 
 
 def _make_keys(home: Path, hosts: int) -> None:
-    """Create the ssh keys of the hosts, the ssh configuration, and the table of host names."""
+    """Create ssh keys, the ssh configuration and the table of host names."""
     keys = made(home / "ssh")
     for name in ("host", "user"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name)
@@ -293,7 +294,6 @@ def _make_keys(home: Path, hosts: int) -> None:
 
 
 def main() -> None:
-    """Create the lab, run the steps in it, and write their results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("hosts", type=int)

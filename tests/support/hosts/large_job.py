@@ -1,4 +1,7 @@
-"""``python -m`` this module HOSTS BYTES [LAUNCHER]: start ranks with a job of that size, and print their answers."""
+"""Starts ranks with a job of a given size, and prints their answers.
+
+Run it as ``python -m tests.support.hosts.large_job HOSTS BYTES [LAUNCHER]``.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from pytest_ckpt.support.redaction import Redactor
 
 
 def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]) -> Failure | None:
-    """Start ranks on all slots of a launcher's hosts; return the failure, None if there is none.
+    """Start a rank on each slot of the launcher's hosts; return the failure or None.
 
-    The ranks only inspect their hosts. ``area_id`` makes the job large.
+    The ranks only report facts about their hosts. A long ``area_id`` makes the job large.
     """
     area = AreaRef(scheme="", location="/", run_id=area_id, opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=sum(host.slots for host in launcher.hosts), area=area, deadline_seconds=30, tasks=())
@@ -31,7 +34,7 @@ def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]
 
 
 def asked_launcher(hosts: str, *command: str) -> Launcher:
-    """Return the launcher of a command; without a command, the launcher next to this Python.
+    """Return the launcher for a command line, or the launcher next to this Python if there is none.
 
     ``hosts`` has the form of the option --ckpt-hosts.
     """
@@ -39,7 +42,6 @@ def asked_launcher(hosts: str, *command: str) -> Launcher:
 
 
 def main() -> None:
-    """Launch the ranks once, and print their answers."""
     hosts, count, *command = sys.argv[1:]
     seen: list[Event] = []
     failure = launched(asked_launcher(hosts, *command), "x" * int(count), seen.append)

@@ -1,7 +1,7 @@
-"""``python -m`` this module HOSTS all|less [LAUNCHER]: start ranks that send much data just before they end.
+"""Starts ranks that send much data just before they end, and prints the data that arrived.
 
-It prints the data that arrived. With ``less`` the last rank exits with 0 before it has sent everything. The ranks run
-this module too, with only ``all`` or ``less`` as argument.
+Run it as ``python -m tests.support.hosts.last_words HOSTS all|less [LAUNCHER]``. With ``less``, the last rank exits
+with 0 without its final message. The ranks also run this module, with only the argument ``all`` or ``less``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LESS = "less"
 
 
 class _OfThisModule(Launcher):
-    """A launcher that starts this module in place of ranks, with the argument ``all`` or ``less``."""
+    """A launcher that starts this module as ranks, with the argument ``all`` or ``less``."""
 
     def command(self, processes: int, module: str = _MODULE, *, calls_back: bool = True) -> list[str]:
         return [*Launcher.command(self, processes, module, calls_back=calls_back), sys.argv[2]]

@@ -1,4 +1,4 @@
-"""Faults that can be injected into a run on several hosts of the lab during a save."""
+"""Faults that are injected into a run on several simulated hosts."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ class Mishap:
     """A fault, and the host on which it is injected.
 
     ``rank``, ``daemon`` and ``host`` kill a rank, the launcher's daemon or the whole host. ``cut`` and ``slow``
-    interrupt the network link of the host or limit its rate. Ctrl-C, ``TERM`` and ``controller killed`` (also while
-    ranks wait) affect the controller. ``launcher`` kills the launcher that the controller started; ``cancelled``
-    cancels the Slurm job.
+    interrupt the host's network link or limit its rate. Ctrl-C, ``TERM`` and ``controller killed`` are signals to the
+    controller. ``launcher`` kills the launcher, and ``cancelled`` cancels the Slurm job.
     """
 
     what: What
@@ -40,22 +39,22 @@ class Mishap:
 
 
 def has_saved(report: Path) -> bool:
-    """Return whether a run has reported a save."""
+    """Return true if a run has reported a save."""
     return any(event["event"] == "operation" for event in read_events(report))
 
 
 def first_of(on_host: Sequence[str]) -> int:
-    """Return the id of the first process of a host. ``on_host`` are the words that run a command on the host."""
+    """Return the process id of a host's first process. ``on_host`` is the command that runs commands on the host."""
     return int(on_host[on_host.index("--target") + 1])
 
 
 def is_there(on_host: Sequence[str]) -> bool:
-    """Return whether a host is still running. ``on_host`` are the words that run a command on the host."""
+    """Return true if a host is still running. ``on_host`` is the command that runs commands on the host."""
     return Path(f"/proc/{first_of(on_host)}/ns/pid").exists() and _namespace(first_of(on_host)) != ""
 
 
 def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subprocess.Popen[bytes]) -> None:
-    """Inject the fault. ``on_hosts`` are the words that run a command, for each host."""
+    """Inject the fault. ``on_hosts`` contains, for each host, the command that runs commands on the host."""
     first, cable = first_of(on_hosts[mishap.host - 1]), f"v{mishap.host}"
     match mishap.what:
         case "rank" | "daemon":
@@ -108,7 +107,7 @@ def _is_rank(process: int) -> bool:
 
 
 def _is_daemon(process: int) -> bool:
-    """Return whether a process is a launcher's daemon, and not the shell that started the daemon."""
+    """Return true if a process is a launcher's daemon. The shell that started the daemon does not count."""
     return _words(process).split(b"\0")[0].rpartition(b"/")[2].startswith(_DAEMONS)
 
 

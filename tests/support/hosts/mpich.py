@@ -1,4 +1,4 @@
-"""MPICH in a separate environment, because mpi4py loads the MPI of the environment in which it is started."""
+"""MPICH in a separate environment, because mpi4py loads the MPI library of its own environment."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _VARIABLE = "PYTEST_CKPT_MPICH"
 
 
 def directory_of_mpich() -> Path | None:
-    """Return the directory that the environment variable names, or None if it is not set.
+    """Return the directory that PYTEST_CKPT_MPICH names, or None if the variable is not set.
 
-    It must contain an environment that venv created, with only the wheel of mpich.
+    The directory must be an environment of venv in which only the wheel of mpich is installed.
     """
     named = os.environ.get(_VARIABLE)
     return Path(named) if named else None
 
 
 def python_of_mpich(home: Path) -> Path:
-    """Return the path of a Python that uses MPICH and the packages of the tests' environment.
+    """Return the path of a Python with MPICH and the packages of the tests. Skip the test if there is no MPICH.
 
-    It is created in ``home``, so that the environment with MPICH is not changed. If there is no MPICH, skip the test.
+    The Python is created in ``home``, so that the environment with MPICH stays unchanged.
     """
     given = directory_of_mpich()
     if not given or not (given / "bin" / "mpiexec").exists():

@@ -1,4 +1,4 @@
-"""Open MPI 4 from Debian's packages, which are unpacked but not installed. Only hosts of the lab mount it in /usr."""
+"""Open MPI 4 from unpacked Debian packages. It is not installed; simulated hosts mount it in /usr."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ _LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/openmpi/li
 
 
 def directory_of_open_mpi_4() -> Path | None:
-    """Return the directory that the environment variable names, or None if it is not set.
+    """Return the directory that PYTEST_CKPT_OPEN_MPI_4 names, or None if the variable is not set.
 
-    ``dpkg -x`` must have unpacked the packages in it.
+    The directory must contain the packages, unpacked with ``dpkg -x``.
     """
     named = os.environ.get(_VARIABLE)
     return Path(named) if named else None
 
 
 def need_open_mpi_4() -> None:
-    """Skip the test if Open MPI 4 is not unpacked."""
     given = directory_of_open_mpi_4()
     if not given or not (given / "usr" / "bin" / "mpirun").exists():
         pytest.skip(f"{_VARIABLE} names no directory with Debian's openmpi-bin, unpacked, and usr/bin/mpirun")
@@ -38,9 +37,9 @@ def installed() -> str:
 
 
 def python_without_mpi(home: Path) -> tuple[str, Mapping[str, str]]:
-    """Create an environment without an MPI library; return the path of its Python.
+    """Create a Python environment without an MPI library. Return the path of its Python, and environment variables.
 
-    The Python imports the packages of the tests' environment. Also return the environment variables that it needs.
+    The Python imports the packages of the tests' environment, and needs the environment variables.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "env"], check=True)
     (home / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({sysconfig.get_paths()['purelib']!r})\n")

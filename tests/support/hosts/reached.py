@@ -1,4 +1,4 @@
-"""Checks of results in which data had to reach other hosts, for every launcher and for the second client."""
+"""Checks that data reached other hosts, shared by the tests of all launchers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from tests.support.hosts.last_words import WORDS
 
 
 def assert_that_a_large_job_came(done: Done) -> None:
-    """Check that a job of a megabyte reached both ranks of h2.
-
-    Also check that no process list showed the secret of the launch.
-    """
+    """Check that a job of a megabyte reached both ranks of h2, and that no command line showed the launch secret."""
     assert json.loads(done.text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}
     assert (done.secrets, done.shown) == (1, ())
 
 
 def assert_that_a_second_client_listed(done: Done) -> None:
-    """Check that a second client on h3 performed its checks without an anomaly, and that nothing remains.
+    """Check that a second client on h3 performed its checks without anomalies, and that no files remain.
 
     Checks that may fail on MooseFS are permitted to fail.
     """
@@ -37,10 +34,9 @@ def assert_that_a_second_client_listed(done: Done) -> None:
 
 
 def last_words_of(python: str, *launcher: str, environment: Mapping[str, str] | None = None) -> dict[str, Step]:
-    """Return two steps, by name, that run `last_words` on h2 and h3.
+    """Return {name: step} of two steps that run `last_words` on h2 and h3.
 
-    In one step, the ranks send 6 MB just before they end. In the other step, the last rank ends before it has sent
-    them.
+    In both steps, the ranks send 6 MB just before they end. In the second step, the last rank omits its final message.
     """
     program = (python, "-m", "tests.support.hosts.last_words", "h2:1,h3:1")
     return {
@@ -50,10 +46,7 @@ def last_words_of(python: str, *launcher: str, environment: Mapping[str, str] | 
 
 
 def assert_that_last_words_came(done: Mapping[str, Done]) -> None:
-    """Check the results of `last_words_of`.
-
-    All data sent just before the end must have arrived. The launch must have failed if a rank ended too early.
-    """
+    """Check the results of `last_words_of`: all data arrived, and the missing final message failed the launch."""
     found = {name: json.loads(of.text.splitlines()[-1]) for name, of in done.items() if name.startswith("last words")}
     assert found["last words, all"] == {"failure": None, "whole": {"h2": WORDS, "h3": WORDS}}
     ended = "1 rank ended without a complete report, and the launcher reports success"

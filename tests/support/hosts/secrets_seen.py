@@ -1,4 +1,7 @@
-"""Checks during a run whether a secret of its launches appears in the command line of any process on any host."""
+"""Searches the command lines of all processes for launch secrets, during a run.
+
+A launch secret authenticates the ranks of a launch. It must be visible only in environment variables.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ _POLL_SECONDS = 0.05
 
 
 class SecretsSeen:
-    """Searches the environments and command lines of all processes for secrets of launches, during the block.
+    """Searches environments and command lines of all processes for launch secrets until the block ends.
 
-    ``count`` is the number of secrets in environments. ``shown`` are the command lines that contained a secret.
+    ``count`` is the number of secrets in environments. ``shown`` contains the command lines that contained a secret.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Slurm on the hosts of the lab: a controller on the first host, a daemon on each, and one munge daemon for all."""
+"""Slurm on the simulated hosts: a controller on the first host, a daemon on each host, and one shared munge daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ _SLOTS = 8
 
 
 def need_slurm() -> None:
-    """Skip the test if Slurm cannot be started on this machine."""
     if gone := missing(_NEEDED):
         pytest.skip(f"there is no {', '.join(gone)}")
     if not any(path.exists() for path in _PMIX):
@@ -31,7 +30,7 @@ def need_slurm() -> None:
 
 @contextlib.contextmanager
 def slurm(home: Path, on_hosts: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Start Slurm during the block. ``on_hosts`` are the words that run a command, for each host."""
+    """Run Slurm until the block ends. ``on_hosts`` contains, for each host, the command that runs commands on it."""
     directory = made(home / "slurm")
     config, socket = directory / "slurm.conf", directory / "munge.socket"
     config.write_text(_configuration(directory, socket, len(on_hosts)))
@@ -58,7 +57,7 @@ def _idle(on_first: Sequence[str]) -> int:
 
 
 def _configuration(directory: Path, socket: Path, hosts: int) -> str:
-    """Return Slurm's configuration. Files of a single host are in /run, which is private to each host."""
+    """Return Slurm's configuration. Files that belong to one host are in /run, which is private to each host."""
     nodes = [
         f"NodeName={name_of(number)} NodeAddr={address_of(number)} CPUs={_SLOTS} State=UNKNOWN"
         for number in range(1, hosts + 1)

@@ -1,4 +1,4 @@
-"""The storage that the hosts of the lab share: MooseFS, or the tests' FUSE file system, which may cache and fail."""
+"""The storage that the simulated hosts share: MooseFS, or the tests' FUSE file system, which can have faults."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from tests.support.targets.object_faults import faulty_store
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Storage:
-    """Shared storage: MooseFS with the mount options ``mounted``, or with ``is_fuse`` the tests' FUSE file system.
+    """Shared storage: the tests' FUSE file system if ``is_fuse`` is true, or else MooseFS.
 
-    On the FUSE file system, the first host is one client, and all other hosts are the second. Clients cache names and
-    attributes for ``cache_seconds``. With ``keep_cache`` they keep pages when a file is opened again, so that the
-    kernel can count them. ``faults`` maps the names of enabled faults to their parameters.
+    ``mounted`` contains mount options of MooseFS.
+
+    The other fields apply to the FUSE file system. The first host is one client, and all other hosts are a second
+    client. Clients cache names and attributes for ``cache_seconds``. If ``keep_cache`` is true, pages stay cached when
+    a file is opened again, so that the kernel reports them. ``faults`` maps enabled faults to their parameters.
     """
 
     is_fuse: bool = False
@@ -38,13 +40,13 @@ HONEST_FUSE = Storage(is_fuse=True)
 
 
 def client_of_fuse(home: Path, number: int) -> Path:
-    """Return the mount point of a host's client of the FUSE file system."""
+    """Return the mount point of host ``number``'s client of the FUSE file system."""
     return home / "fuse" / ("mount" if number == 1 else "second")
 
 
 @contextlib.contextmanager
 def served(storage: Storage, home: Path) -> Iterator[dict[str, str]]:
-    """Serve the storage during the block; yield the endpoints of its object stores, by the name of their fault."""
+    """Serve the storage until the block ends; yield {fault: endpoint of an object store with the fault}."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_mountable(storage, home))
         yield {fault: stack.enter_context(faulty_store(fault, ADDRESS)) for fault in storage.stores}

@@ -1,6 +1,6 @@
-"""A host of the lab with a wrong time of day. libfaketime is loaded into processes that ssh or Slurm start there.
+"""Sets a wrong time of day on a simulated host, by libfaketime in the processes that ssh or Slurm start there.
 
-The monotonic clock of the host and the times of files are correct.
+The monotonic clock of the host and the timestamps of files stay correct.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEFT = ("/dev/shm/faketime_shm_", "/dev/shm/sem.faketime_sem_")
 
 
 def need_faketime() -> None:
-    """Skip the test if there is no libfaketime. On CI, fail, because it is required there."""
+    """Skip the test if there is no libfaketime or no gcc. On CI, fail."""
     need(_library() and shutil.which("gcc"), "needs the packages faketime and gcc")
 
 
@@ -27,9 +27,9 @@ def _library() -> Path | None:
 
 
 class WrongClock:
-    """Sets the time of day of the host ``number`` ahead by ``seconds``, for processes that ssh or Slurm start.
+    """Sets the time of day of host ``number`` ahead by ``seconds``, for processes that ssh or Slurm start.
 
-    The methods return the shell lines and the command for this. Its files are in ``home``.
+    The methods return commands that do this. ``home`` is the directory for the files.
     """
 
     def __init__(self, home: Path, number: int, seconds: int) -> None:
@@ -52,16 +52,16 @@ class WrongClock:
         _program(self._prolog, f'[ "$(hostname)" = {name_of(number)} ] || exit 0\n{told}')
 
     def begin(self) -> str:
-        """Return the shell line after which new logins on the host have the wrong time."""
+        """Return the shell line that sets the wrong time for new logins on the host."""
         line = f"root:x:0:0:root:/root:{self._shell}"
         return f"sed 's#^root:.*#{line}#' /etc/passwd > {self._passwd}; mount --bind {self._passwd} /etc/passwd"
 
     def end(self) -> str:
-        """Return the shell line after which new logins on the host have the correct time."""
+        """Return the shell line that sets the correct time for new logins on the host."""
         return "umount /etc/passwd"
 
     def of_slurm(self, launcher: str) -> str:
-        """Return an srun command whose tasks have the wrong time if they run on the host."""
+        """Return an srun command for ``launcher`` that sets the wrong time for tasks on the host."""
         return f"{launcher} --task-prolog={self._prolog}"
 
 

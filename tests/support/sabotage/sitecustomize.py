@@ -1,8 +1,12 @@
-"""Makes a rank misbehave. Python imports this module in every process of a run; it acts only in one rank.
+"""Make one rank of a run misbehave. Python imports this module at the start of every process of the run.
 
-The ways: ``hold`` blocks the write of a file until the test releases the rank; ``eio`` makes fsync fail with EIO;
-``forget`` omits the fsync calls of engine stream; ``slow`` adds a second to a save or load; ``pause`` delays the start
-of an operation until the test releases the rank. Each affects operations whose name matches the pattern ``where``.
+The sabotage affects operations whose name matches the pattern ``where``. Its ``way`` is one of:
+
+- ``hold``: the first write of a file blocks until the test releases the rank
+- ``eio``: fsync fails with EIO
+- ``forget``: the fsync calls of engine stream are omitted
+- ``slow``: a save or load takes one second longer
+- ``pause``: an operation starts only when the test releases the rank
 """
 
 from __future__ import annotations
@@ -30,11 +34,11 @@ def _hold(plan: dict[str, str]) -> None:
 
 
 class _ForgottenError(Exception):
-    """Raised in place of a call of fsync."""
+    """Raised by the replacement of os.fsync, to skip the call."""
 
 
 class _Sink:
-    """A file of a draft. Its first write blocks, or its fsync fails or is omitted."""
+    """A file of a draft. Its write blocks, or its fsync fails or is skipped."""
 
     def __init__(self, sink, plan):
         self._sink, self._plan = sink, plan
@@ -61,7 +65,7 @@ class _Sink:
 
 @contextlib.contextmanager
 def _fsync_of(way):
-    """During the block, replace os.fsync by a faulty function. Other threads of the rank do not call os.fsync."""
+    """Replace os.fsync by a faulty function during the block. Other threads of the rank do not call os.fsync."""
     fsync = os.fsync
 
     def failing(descriptor):
@@ -79,8 +83,6 @@ def _fsync_of(way):
 
 
 class _Draft:
-    """A draft whose files are `_Sink`."""
-
     def __init__(self, draft, plan):
         self._draft, self._plan = draft, plan
 
@@ -92,8 +94,6 @@ class _Draft:
 
 
 class _Engine:
-    """An engine that misbehaves in operations that match the pattern ``where``."""
-
     def __init__(self, engine, activity, plan):
         self._engine, self._activity, self._plan = engine, activity, plan
 

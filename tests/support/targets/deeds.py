@@ -1,7 +1,4 @@
-"""Random file operations that must have the same effect on a target and on an ordinary directory.
-
-`picture` returns the state of a directory for the comparison.
-"""
+"""Random file operations that must have the same effect on a target and on an ordinary directory."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ NAMES = ["a", "b", "c", "d", "sub", "sub/a", "sub/b", "sub/deep", "sub/deep/a", 
 
 
 def picture(directory: Path) -> dict[str, object]:
-    """Return the observable state of everything below a directory, by relative path.
-
-    A state is (mode, number of links, size, content).
-    """
+    """Return {relative path: (mode, number of links, size, content)} of everything below a directory."""
     found: dict[str, object] = {}
     for path in sorted(directory.rglob("*")):
         seen = path.lstat()
@@ -37,15 +31,15 @@ def picture(directory: Path) -> dict[str, object]:
 
 
 class Deeds:
-    """One random file operation. Equal seeds give the same operation in every directory."""
+    """One random file operation. The same seed gives the same operation in every directory."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
     def __call__(self, root: Path, opened: dict[int, int]) -> object:
-        """Perform the operation below ``root``; return its name, and its result or the name of its error.
+        """Perform the operation below ``root``; return its name, and its result or error name.
 
-        ``opened`` contains the descriptors that earlier operations keep open.
+        ``opened`` contains the file descriptors that earlier operations keep open.
         """
         luck = random.Random(self.seed)
         deed = luck.choice([name for name in sorted(vars(type(self))) if name.startswith("do_")])

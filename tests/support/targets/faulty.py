@@ -1,4 +1,4 @@
-"""Common code for tests of single faults: writes, comparisons, and observations during an action."""
+"""Common code for tests of single faults of the FUSE target."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MIB = 1 << 20
 
 
 def of(name: str, *more: str):
-    """Return a decorator that runs a test with each of these faults.
+    """Return a decorator that runs a test once with each of these faults.
 
-    test_all_faults.py checks that each fault has such a test.
+    test_all_faults.py reads these names to check that each fault has a test.
     """
     return pytest.mark.parametrize("fault", [name, *more])
 
@@ -42,10 +42,7 @@ def fails_with(number: int) -> Iterator[None]:
 
 
 def polled(look: Callable[[], object], deed: Callable[[], None], times: int) -> list[object]:
-    """Call ``deed`` this number of times.
-
-    During this, call ``look`` repeatedly in a thread, and return all its results.
-    """
+    """Call ``deed`` this number of times. Concurrently call ``look`` in a thread; return all its results."""
     seen: list[object] = []
     over = threading.Event()
 

@@ -1,6 +1,6 @@
-"""A mount at /dev/fuse and the threads that serve it.
+"""A FUSE mount and the threads that serve it.
 
-The threads read requests, pass them to the file system, and write the answers.
+The threads read requests from /dev/fuse, pass them to the file system, and write the answers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MS_NOSUID_NODEV = 2 | 4
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request: the process that sent it, its mount, and a buffer for its bytes."""
+    """One request: the calling process, its mount, and a buffer for its data."""
 
     session: Channel
     unique: int
@@ -60,7 +60,7 @@ class Call:
 
     @property
     def client(self) -> int:
-        """0 on the first mount, 1 on the second."""
+        """0 for a call on the first mount, 1 on the second mount."""
         return self.session.client
 
     @property
@@ -68,7 +68,7 @@ class Call:
         return self.session.gone or self.unique in self.session.interrupted
 
     def acknowledge(self) -> None:
-        """Answer the request with success before all work for it is done. Only for requests with an empty answer."""
+        """Report success to the caller before the operation is complete. Only for requests with an empty answer."""
         self.session.send(self, 0)
 
 
@@ -126,7 +126,7 @@ class Channel:
         unmount(self.mountpoint)
 
     def end(self) -> None:
-        """Wait for requests in progress, and release all handles and nodes. Call it after the unmount."""
+        """Wait for requests in progress, and release all handles and nodes. Call `unmount` first."""
         while threads := list(self._threads):
             for thread in threads:
                 thread.join()
@@ -147,7 +147,7 @@ class Channel:
         self._notify(2, struct.pack("<Qqq", number, 0, 0))
 
     def invalidate_name(self, number: int, name: bytes) -> None:
-        """Make the kernel drop a cached name."""
+        """Make the kernel drop a cached name of directory ``number``."""
         self._notify(3, struct.pack("<QII", number, len(name), 0) + name + b"\0")
 
     def _notify(self, code: int, body: bytes) -> None:
@@ -155,18 +155,18 @@ class Channel:
             os.write(self.device, ANSWER.pack(ANSWER.size + len(body), code, 0) + body)
 
     def name_goes(self, call: Call, number: int, name: bytes) -> None:
-        """Let the other mounts drop a cached name when the call has been answered.
+        """Make the other mounts drop a cached name after the call has been answered.
 
-        They must drop it because the call may remove the file.
+        Call it for calls that may remove the file.
         """
         for peer in self.peers:
             if peer is not self:
                 call.afterwards.append(functools.partial(peer.invalidate_name, number, name))
 
     def refuse_interrupts(self) -> None:
-        """Make the kernel send no more interrupts, so that tasks that wait for an answer are in state D.
+        """Make the kernel send no more interrupts. Tasks that wait for an answer are then in state D.
 
-        The kernel stops after the first interrupt to which it gets the error ENOSYS.
+        The kernel stops sending interrupts when one of them is answered with ENOSYS.
         """
         if not self.takes_interrupts:
             return
@@ -177,7 +177,7 @@ class Channel:
             primer.terminate()
 
     def operation(self, opcode: int) -> Callable[[Call, int, Any], Any] | None:
-        """Return the method for this opcode of the protocol; None if the opcode is not supported."""
+        """Return the method for this opcode of the FUSE protocol; None if the opcode is not supported."""
         raise NotImplementedError
 
     # --- the loop ----------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class Channel:
             work()
 
     def send(self, call: Call, error: int, *parts: Any) -> None:
-        """Answer a request, unless it has been answered before."""
+        """Answer a request; do nothing if it has already been answered."""
         if call.answered:
             return
         call.answered = True
@@ -277,7 +277,7 @@ class Channel:
             self._nodes.unpin(known[0])
 
     def entry(self, call: Call, node: Node) -> bytes:
-        """Return the encoded answer that describes a node. The caller has pinned the node for this answer."""
+        """Return the encoded answer that describes a node. The caller must have pinned the node."""
         with self._lock:
             known = self._known.setdefault(node.id, [node, 0])
             known[1] += 1

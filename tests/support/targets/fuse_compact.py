@@ -1,11 +1,11 @@
-"""A file system on which checkpoints need little memory, so that those of full size fit on a small machine.
+"""A file system on which checkpoints need little memory, so that full-size checkpoints fit on a small machine.
 
-A page of our content is a row of a random block XORed with one word (`pytest_ckpt.ranks.content`). So a page XORed with
-its own first word depends only on the row. This file system stores each row in this form once. For each page it stores
-the number of its row and its first word: 12 bytes for 4 KiB. It does not know the seed or the layout, so it compares
-each page with the stored row. Pages that differ are stored unchanged.
+A page of generated content is a row of a random block, XORed with one 8-byte word (see `pytest_ckpt.ranks.content`). A
+page XORed with its own first word therefore depends only on the row. This file system stores each such row once. For
+each page it stores the number of the row and the page's first word: 12 bytes for 4 KiB.
 
-There is no power cut: the files are in the memory of the serving process.
+The file system knows neither the seed nor the layout, so it compares each page with the stored row. Pages that differ
+are stored unchanged. Power cuts are not supported, because the files are in the memory of the serving process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Words = NDArray[np.uint64]
 
 
 class _Rows:
-    """The table of all rows. A row has a number, which begins at 1; 0 means no row. Safe for several threads."""
+    """The table of all rows, which is thread-safe. Rows are numbered from 1; the number 0 means no row."""
 
     def __init__(self) -> None:
         self._rows: _Words = np.empty((_ROWS, _LANES), dtype=np.uint64)
@@ -47,7 +47,7 @@ class _Rows:
         self._lock = threading.Lock()
 
     def numbers(self, pages: _Words) -> NDArray[np.uint32]:
-        """Store the rows of pages that are new, and return the number of each page's row, 0 if it has none."""
+        """Store new rows, and return the row number of each page (0: the page has no row)."""
         keys = (pages[:, _KEY] ^ pages[:, 0]).tolist()
         found = [self._numbers.get(key, 0) for key in keys]
         if 0 in found:
@@ -74,11 +74,11 @@ class _Rows:
         return number
 
     def page(self, number: int, word: int) -> bytes:
-        """Return the page that has the row with this number and this first word."""
+        """Return the page with this row number and first word."""
         return (self._rows[number] ^ np.uint64(word)).tobytes()
 
     def make(self, out: _Words, numbers: NDArray[np.uint32], words: _Words) -> None:
-        """Write the pages that have a row into ``out``. ``numbers`` and ``words`` describe all pages."""
+        """Write all pages that have a row into ``out``. ``numbers`` and ``words`` describe all pages."""
         for start, stop in _runs(numbers):
             if first := int(numbers[start]):
                 rows = self._rows[first : first + stop - start]
@@ -88,7 +88,7 @@ class _Rows:
 def _runs(numbers: NDArray[np.uint32]) -> Iterator[tuple[int, int]]:
     """Yield (first page, page after the last) of each range of pages that can be copied together.
 
-    The rows in a range have consecutive numbers, or no page of the range has a row.
+    The row numbers in a range are consecutive, or all are 0.
     """
     steps = np.diff(numbers.astype(np.int64))
     both = (numbers[:-1] == 0) & (numbers[1:] == 0)
@@ -97,7 +97,7 @@ def _runs(numbers: NDArray[np.uint32]) -> Iterator[tuple[int, int]]:
 
 
 class _Pages:
-    """The number of the row and the first word of each page of a file. Pages without a row are in the backing file."""
+    """The row number and the first word of each page of a file. Pages without a row are in the backing file."""
 
     def __init__(self) -> None:
         self.numbers: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
@@ -105,20 +105,20 @@ class _Pages:
         self.lock = threading.Lock()
 
     def grow(self, pages: int) -> None:
-        """Extend the arrays to at least this number of pages. The caller must hold the lock."""
+        """Extend the arrays to at least this number of pages. The caller must have acquired the lock."""
         if pages > len(self.numbers):
             room = max(pages, 2 * len(self.numbers))
             self.numbers = np.concatenate([self.numbers, np.zeros(room - len(self.numbers), dtype=np.uint32)])
             self.words = np.concatenate([self.words, np.zeros(room - len(self.words), dtype=np.uint64)])
 
     def cut(self, pages: int) -> None:
-        """Remove the entries of the page with this number and of all later pages."""
+        """Remove the entries of all pages from number ``pages`` on."""
         with self.lock:
             self.numbers, self.words = self.numbers[:pages].copy(), self.words[:pages].copy()
 
 
 class _NoJournal(Volatile):
-    """A journal that records nothing, because there are no power cuts.
+    """A journal that records nothing, because power cuts are not supported.
 
     ``forget`` is called with a file when its last name has been removed.
     """
@@ -141,7 +141,7 @@ class _NoJournal(Volatile):
 
     @contextlib.contextmanager
     def removing(self, parent: Node, name: bytes) -> Iterator[None]:
-        """Keep the inode of a file whose name is removed during the block, as long as the kernel knows the file."""
+        """Keep the inode of a file whose name is removed during the block, while the kernel still uses the file."""
         with self._nodes.pinned(parent, name) as node:
             if node is None or node.fd is not None:
                 yield
@@ -153,7 +153,7 @@ class _NoJournal(Volatile):
 
 
 class Compact(Passthrough):
-    """One backing directory in which checkpoints are stored as numbers of rows."""
+    """A file system that stores the pages of checkpoints as row numbers."""
 
     def __init__(self, directory: Path) -> None:
         self._rows = _Rows()
@@ -167,7 +167,7 @@ class Compact(Passthrough):
         raise NotImplementedError("a compact target has no power cut")
 
     def _forget(self, node: Node) -> None:
-        """Move the pages of a file without a name to its node, so that they end together with the node."""
+        """Move the page table of a file without a name to its node, so that both are freed together."""
         if node.key in self._pages:
             node.before = self._pages.pop(node.key)
 
@@ -235,7 +235,7 @@ class Compact(Passthrough):
         return len(data)
 
     def _store_plainly(self, handle: Handle, pages: _Pages, first: int, stop: int) -> None:
-        """Write pages into the backing file. Call it before some of their bytes are overwritten."""
+        """Write pages into the backing file, before a caller overwrites some of their bytes."""
         with pages.lock:
             for place in (np.flatnonzero(pages.numbers[first:stop]) + first).tolist():
                 page = self._rows.page(pages.numbers[place], pages.words[place])

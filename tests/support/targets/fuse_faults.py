@@ -1,9 +1,9 @@
 """How faults intercept requests before the healthy file system, and the table of all faults.
 
-A fault is a class: its name, its description (the docstring), its parameters (class attributes with their defaults),
-and one method for each operation that it affects. The method has the name of the operation. Its arguments are the
-function that continues with the operation, the call, and the arguments of the operation. The other keywords of the
-class define its row of the matrix, which `matrix.row` reads: the checks that find the fault, and how.
+A fault is a class. Its docstring is the description of the fault. Its class attributes are parameters with their
+defaults. It has one method for each operation that it affects, with the name of the operation. The arguments of such a
+method are: the function that continues the operation, the call, and the arguments of the operation. The keywords of the
+class are ``name`` and the columns of its row in the fault matrix (see `matrix.row`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPERATIONS = frozenset(
 
 
 def is_file(parent: Node, name: bytes) -> bool:
-    """Return whether a name in a directory exists and is a regular file."""
+    """Return whether a name in a directory is a regular file."""
     assert parent.fd is not None
     try:
         return stat.S_ISREG(os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode)
@@ -42,7 +42,7 @@ def is_file(parent: Node, name: bytes) -> bool:
 
 
 def paths_of(fs: Passthrough, arguments: tuple[Any, ...]) -> list[str]:
-    """Return the paths that the arguments of a call refer to, relative to the root."""
+    """Return all paths in the arguments of an operation, relative to the root."""
     found = []
     for one, following in zip(arguments, (*arguments[1:], None), strict=True):
         node = one.node if isinstance(one, Handle) else one
@@ -52,9 +52,9 @@ def paths_of(fs: Passthrough, arguments: tuple[Any, ...]) -> list[str]:
 
 
 class Fault:
-    """Base class: a fault, enabled for the paths that match ``path``.
+    """Base class of faults. A fault affects only paths that match ``path``.
 
-    If ``client`` is not None, the fault affects only this client.
+    If ``client`` is not None, the fault affects only this client (0 or 1).
     """
 
     name: ClassVar[str]
@@ -92,40 +92,40 @@ class Fault:
         self.begin()
 
     def begin(self) -> None:
-        """Prepare the state of the fault when it is enabled."""
+        """Initialize the fault; called when it is enabled."""
 
     def release(self) -> None:
-        """Release the calls that the fault blocks."""
+        """Let the calls that this fault blocks continue."""
 
     def drop_caches(self) -> None:
-        """Drop the caches that the fault simulates, when a client requests it."""
+        """Drop the simulated caches of this fault; called when a client drops its caches."""
 
     def hit(self) -> None:
-        """Count that the fault had an effect."""
+        """Count one effect of the fault."""
         with self.lock:
             self.hits += 1
 
     def remember(self, key: Any, value: Any = True) -> None:
-        """Store a value. `recall` returns it for the next ``seconds`` seconds."""
+        """Store a value for `recall`. It expires after ``seconds`` (a parameter of the fault)."""
         self.remembered[key] = (time.monotonic() + self.seconds, value)
 
     def recall(self, key: Any) -> Any:
-        """Return the value that `remember` stored; None if there is none or its time is over."""
+        """Return the value that `remember` stored for the key; None if it is missing or expired."""
         end, value = self.remembered.get(key, (0.0, None))
         return value if time.monotonic() < end else None
 
     def pause(self, seconds: float) -> None:
-        """Wait for this time, or until the fault is disabled."""
+        """Wait for this number of seconds, or until the fault is disabled."""
         self.over.wait(seconds)
 
     def concerns(self, call: Any, arguments: tuple[Any, ...]) -> bool:
-        """Whether the fault applies to this client and one of the paths of a call."""
+        """Whether the fault affects the client and a path of this call."""
         if self.client is not None and call.client != self.client:
             return False
         return self.path == "*" or any(fnmatch.fnmatch(path, self.path) for path in self.paths(arguments))
 
     def paths(self, arguments: tuple[Any, ...]) -> list[str]:
-        """Return the paths that the arguments of a call refer to, relative to the root."""
+        """Return all paths in the arguments of an operation, relative to the root."""
         return paths_of(self.fs, arguments)
 
 
@@ -163,7 +163,7 @@ class Faulty:
         self._at = {name: found for name in OPERATIONS if (found := [one for one in active if name in one.operations])}
 
     def run(self, operation: str, call: Any, *arguments: Any, **named: Any) -> Any:
-        """Perform an operation, with all enabled faults that concern it."""
+        """Perform an operation through all enabled faults that affect it."""
         proceed: Proceed = getattr(self.fs, operation)
         if self.operations is not None:
             for path in paths_of(self.fs, arguments):

@@ -26,7 +26,7 @@ def _rotated(data: memoryview, block: int) -> bytes:
 
 
 class FlippedInReads(Fault, name="flipped bit in reads", damages="flipped bits"):
-    """One bit in the middle of every file is flipped when it is read; the stored bytes are correct."""
+    """Reads return one flipped bit in the middle of every file. The stored bytes are correct."""
 
     place = 0.5
 
@@ -40,7 +40,7 @@ class FlippedInReads(Fault, name="flipped bit in reads", damages="flipped bits")
 
 
 class FlippedAtRest(Fault, name="flipped bit at rest", damages="flipped bits"):
-    """When a written file is closed or fsynced, one stored bit in the middle of the file is flipped."""
+    """One stored bit in the middle of a written file is flipped when the file is closed or fsynced."""
 
     place = 0.5
 
@@ -74,7 +74,7 @@ class FlippedAtRest(Fault, name="flipped bit at rest", damages="flipped bits"):
 
 
 class TornWrite(Fault, name="torn write", damages="zeros instead of data"):
-    """A write is acknowledged as complete, but only its first half is stored; the file has the right size."""
+    """A write reports success but stores only the first half of its bytes. The file has the right size."""
 
     kept = 0.5
 
@@ -89,9 +89,7 @@ class TornWrite(Fault, name="torn write", damages="zeros instead of data"):
 
 
 class MisplacedWrite(Fault, name="misplaced write", damages="misplaced bytes"):
-    """If a write has several blocks, each block is stored one block further, and the last block in the place of the
-    first.
-    """
+    """A write of several blocks stores each block one block further. The last block is stored first."""
 
     block = _BLOCK
 
@@ -103,7 +101,7 @@ class MisplacedWrite(Fault, name="misplaced write", damages="misplaced bytes"):
 
 
 class MisplacedRead(Fault, name="misplaced read", damages="misplaced bytes"):
-    """The blocks of a read of several blocks are returned in another order; the stored bytes are correct."""
+    """A read of several blocks returns the blocks in another order. The stored bytes are correct."""
 
     block = _BLOCK
 
@@ -122,7 +120,7 @@ class StaleData(
     says="bytes of an older version",
     may="UNLINK.second-client SPARSE.disjoint-writers-second-client STALE.attributes CAPABILITIES.flock-second-client",
 ):
-    """For a time, the second client sees the bytes that its first read of a path returned."""
+    """For 2.5 s after its first read of a file, the second client reads the file's old bytes."""
 
     client = SECOND
     seconds = 2.5
@@ -152,7 +150,7 @@ class LateData(
     says="stale size at the first open",
     may="SPARSE.disjoint-writers-second-client UNLINK.second-client PUBLISH.marker PUBLISH.directory PUBLISH.pointer",
 ):
-    """For a time, the second client sees an empty file in place of a file that the first client has written."""
+    """For 3 s after a write by the first client, the file is empty for the second client."""
 
     seconds = 3.0
 
@@ -182,7 +180,7 @@ class DataAfterName(
     says={"PUBLISH.directory": "marker visible before its data", "PUBLISH.marker": "marker without its content"},
     path="PUBLISH.*",
 ):
-    """For a second after a write, the second client gets the file's first 64 bytes and zeros for the other bytes."""
+    """For 1 s after a write, the second client reads zeros beyond the first 64 bytes of the file."""
 
     client = SECOND
     seconds = 1.0
@@ -201,7 +199,7 @@ class DataAfterName(
 class AppendsComeLate(
     Fault, name="appended bytes come late", fails="VISIBLE.append STALE.attributes", says="appended bytes are not seen"
 ):
-    """For a time, the second client sees a file end before the bytes that the first client has appended (O_APPEND)."""
+    """For 2.5 s, the second client does not see bytes that the first client has appended (O_APPEND)."""
 
     seconds = 2.5
 
@@ -231,7 +229,7 @@ class AppendsOverlap(
     fails="VISIBLE.append",
     says="an appended record is lost or torn",
 ):
-    """The second client appends (O_APPEND) after its own last record, over newer records of the first client."""
+    """The second client's appends (O_APPEND) overwrite newer records of the first client."""
 
     client = SECOND
 
@@ -249,7 +247,7 @@ class AppendsOverlap(
 
 
 class _FreshIsUnknown(Fault):
-    """Base class: some functions ignore the data that were written to a file since its last fsync."""
+    """Base class: some functions ignore data written to a file since its last fsync."""
 
     def begin(self):
         self.fresh: set[int] = set()
@@ -269,7 +267,7 @@ class FreshIsAHole(
     fails="CLONE-FRESH.copy",
     says="copied by SEEK_DATA and SEEK_HOLE",
 ):
-    """SEEK_DATA and SEEK_HOLE report one hole for a file that was written and not fsynced yet."""
+    """SEEK_DATA and SEEK_HOLE report a file with unsynced writes as one hole."""
 
     def seek(self, proceed, call, handle, offset, whence):
         if handle.node.id not in self.fresh or whence not in (os.SEEK_DATA, os.SEEK_HOLE):
@@ -286,7 +284,7 @@ class FreshIsCopiedAsZeros(
     fails="CLONE-FRESH.copy",
     says="copied by copy_file_range",
 ):
-    """copy_file_range copies zeros from a file that was written and not fsynced since then."""
+    """copy_file_range copies zeros from a file with unsynced writes."""
 
     def copy(self, proceed, call, source, offset, target, target_offset, length):
         done = proceed(call, source, offset, target, target_offset, length)
@@ -303,7 +301,7 @@ class GarbageForAMoment(
     says="b'\\xa5",
     may="content",
 ):
-    """For a moment after bytes of a file were written in place, readers get bytes that were never written."""
+    """For 5 ms after a write to a file, reads return bytes that were never written."""
 
     seconds = 0.005
 
@@ -328,7 +326,7 @@ class HolesNotZero(
     # A file that is truncated and extended again has a hole for a moment.
     may="POINTER.overwrite POINTER.overwrite-second-client CAPABILITIES.extras",
 ):
-    """A read of parts of a file that were never written returns bytes other than zeros."""
+    """Reads of holes (ranges that were never written) return other bytes than zeros."""
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)
@@ -340,9 +338,7 @@ class HolesNotZero(
 
 
 class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", says="large-4-GiB"):
-    """Bytes written at or beyond an offset (a power of two, 4 GiB by default) are stored at their offset minus this
-    power.
-    """
+    """Bytes at offsets from 4 GiB on are stored 4 GiB earlier. The boundary is a parameter."""
 
     at = 1 << 32
 
@@ -353,7 +349,7 @@ class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", 
 
 
 class FileSizeLimited(Fault, name="file size limited", fails="LARGE.offsets", says="file size limited"):
-    """Writing at or beyond an offset, 2 GiB by default, fails with EFBIG."""
+    """Writes at offsets from 2 GiB on fail with EFBIG. The boundary is a parameter."""
 
     at = 1 << 31
 
@@ -381,7 +377,7 @@ class DirectIsIncoherent(
     may="COMMIT-FULL.each-phase DURABLE.rank-killed ERRORS.acknowledged ERRORS.full FULL.mid-save "
     "DURABLE.power-cut DIRECT.aligned",
 ):
-    """Reads with O_DIRECT return zeros for bytes that were written through the page cache."""
+    """Reads with O_DIRECT return zeros for bytes written through the page cache."""
 
     def begin(self):
         self.buffered: dict[int, list[tuple[int, int]]] = {}
@@ -425,7 +421,7 @@ class UnlinkedIsStale(
     # A rename over a file unlinks it too, and processes that have it open get an error.
     may="COMMIT.file COMMIT.file-second-client",
 ):
-    """If a file is unlinked while a process has it open, later reads of the process get ESTALE."""
+    """A process that has a file open gets ESTALE in reads after the file was unlinked."""
 
     def read(self, proceed, call, handle, offset, size):
         if self._is_gone(handle):
@@ -442,9 +438,7 @@ class UnlinkedIsGarbage(
     # A rename over a file unlinks it too.
     may="COMMIT.file COMMIT.file-second-client POINTER.overwrite POINTER.overwrite-second-client",
 ):
-    """If a file is unlinked while a process has it open, later reads of the process return other bytes than the file
-    had.
-    """
+    """A process that has a file open reads wrong bytes after the file was unlinked."""
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)
@@ -461,7 +455,7 @@ class MappedReadFails(
     says="SIGBUS",
     may="UNLINK.open-reader",
 ):
-    """Pages of a mapped file cannot be read (the process gets SIGBUS), while read(2) of the same file works."""
+    """Reading a mapped file fails with SIGBUS. read(2) of the same file works."""
 
     def read(self, proceed, call, handle, offset, size):
         if _faults_a_page(call.pid):
@@ -471,7 +465,7 @@ class MappedReadFails(
 
 
 def _faults_a_page(pid: int) -> bool:
-    """Whether a task waits for a page of a mapped file, and not in a system call."""
+    """Whether the task waits for a page of a mapped file instead of a system call."""
     for _ in range(200):
         try:
             words = Path(f"/proc/{pid}/syscall").read_text().split()

@@ -13,7 +13,7 @@ class LostFsync(
     # Space of removed files is not freed before the removal is durable.
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
-    """fsync of a file returns success without an effect, so a power cut loses the bytes."""
+    """fsync of a file reports success without an effect. A power cut loses the bytes."""
 
     def fsync(self, proceed, call, handle):
         self.hit()
@@ -26,7 +26,7 @@ class LostFsyncOfDirectories(
     says="acknowledged name lost in a power cut",
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
-    """fsync does not make the names of directories and files durable, so a power cut loses these names."""
+    """fsync does not make names of directories and files durable. A power cut loses the names."""
 
     def fsyncdir(self, proceed, call, handle):
         self.hit()
@@ -42,6 +42,6 @@ class PowerStays(
     # The check cannot detect this: after close, data of a network file system are present with or without a cut.
     reported={"DURABLE.power-cut": "declared by the operator"},
 ):
-    """The power-cut command returns success without cutting the power."""
+    """The power-cut command reports success but does not cut the power."""
 
     keeps_the_power = True

@@ -1,4 +1,4 @@
-"""Faults that are errors, or missing errors."""
+"""Faults in error handling: calls that fail, and calls that hide a failure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FailingUnlink(_Refuses, name="EIO in unlink"):
 
 
 class FailingFsync(_Refuses, name="EIO in fsync", says="EIO in fsync", **_OF_ERRORS):
-    """fsync of a file fails with EIO; write and close do not."""
+    """fsync of a file fails with EIO. write and close succeed."""
 
     fsync = _Refuses.refuse
 
@@ -84,7 +84,7 @@ class FailingRead(_Refuses, name="EIO in read", says="Input/output error", **_OF
 
 
 class _Room(_Refuses):
-    """Base class: a volume with space for ``room`` bytes, counted from now on."""
+    """Base class: only ``room`` more bytes fit after the fault is enabled."""
 
     room = 0
 
@@ -92,7 +92,7 @@ class _Room(_Refuses):
         self.left = self.room
 
     def takes(self, data):
-        """Return how many of these bytes still fit, and reduce the free space by them."""
+        """Return how many bytes of ``data`` still fit, and reduce the free space by this number."""
         with self.lock:
             some = max(min(len(data), self.left), 0)
             self.left -= some
@@ -108,13 +108,13 @@ class _Full(_Room):
 
 
 class VolumeFull(_Full, name="ENOSPC in write", says="ENOSPC in write", **_OF_ERRORS):
-    """Writing fails with ENOSPC after a number of bytes, 0 by default."""
+    """Writes fail with ENOSPC after a number of bytes, 0 by default."""
 
     error = errno.ENOSPC
 
 
 class OverQuota(_Full, name="EDQUOT in write", says="EDQUOT in write", **_OF_ERRORS):
-    """Writing fails with EDQUOT after a number of bytes, 0 by default."""
+    """Writes fail with EDQUOT after a number of bytes, 0 by default."""
 
     error = errno.EDQUOT
 
@@ -125,7 +125,7 @@ class RenameNeedsSpace(
     fails="COMMIT-FULL.each-phase",
     says="the pointer to the newest checkpoint is lost in a commit without space",
 ):
-    """On a full volume, renaming a file over an existing one fails with ENOSPC and removes the existing file."""
+    """On a full volume, a rename over an existing file fails with ENOSPC and removes the existing file."""
 
     error = errno.ENOSPC
     minimum_free_bytes = 1 << 16
@@ -139,7 +139,7 @@ class RenameNeedsSpace(
 
 
 class LostAnswer(_Refuses, name="the answer of rename is lost"):
-    """The rename of a directory takes effect, but returns EIO. With ``torn``, the files also lose their second half."""
+    """The rename of a directory takes effect, but reports EIO. With ``torn``, its files also lose their second half."""
 
     torn = False
 
@@ -154,7 +154,7 @@ class LostAnswer(_Refuses, name="the answer of rename is lost"):
 
 
 class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes are not there", **_OF_ERRORS):
-    """If the volume is full, write, fsync and close return success without storing the bytes: the file is short."""
+    """On a full volume, write, fsync and close report success, but the bytes are not stored."""
 
     def write(self, proceed, call, handle, offset, data):
         some = self.takes(data)
@@ -166,7 +166,7 @@ class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes 
 
 
 class LostWriteback(Fault, name="error of write-back is lost", says="acknowledged bytes are not there", **_OF_ERRORS):
-    """write, fsync and close return success, but the bytes never reach the storage: later reads return zeros."""
+    """write, fsync and close report success, but the bytes are not stored. Later reads return zeros."""
 
     def write(self, proceed, call, handle, offset, data):
         if os.fstat(handle.fd).st_size < offset + len(data):
@@ -206,7 +206,7 @@ class NoDirect(_Refuses, name="no O_DIRECT", fails="DIRECT.aligned", says="O_DIR
 
 
 class NoMmap(Fault, name="no mmap", fails="MMAP.shared", says="mmap refused", may="MMAP.private UNLINK.open-reader"):
-    """A shared mapping of a file fails with ENODEV; the kernel grants private mappings on every file."""
+    """Shared mappings of a file fail with ENODEV. Private mappings work."""
 
     def open(self, proceed, call, node, flags):
         self.hit()
@@ -247,7 +247,7 @@ class NoXattr(_Refuses, name="no extended attributes", reported={"CAPABILITIES.e
 class CutXattr(
     Fault, name="extended attributes lose a byte", fails="CAPABILITIES.extras", says="did not come back as it was set"
 ):
-    """Values of extended attributes over 100 bytes come back without their last byte."""
+    """Values of extended attributes longer than 100 bytes lose their last byte."""
 
     def getxattr(self, proceed, call, node, name):
         value = proceed(call, node, name)
@@ -270,7 +270,7 @@ class NobodyLocks(
     fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
     says={"CAPABILITIES.flock": "flock refused", "CAPABILITIES.flock-second-client": "free lock refused"},
 ):
-    """Requests for a free lock of a file fail with EAGAIN."""
+    """Locking a file fails with EAGAIN, although no process has the lock."""
 
     def flock(self, proceed, call, handle, wanted, wait):
         if wanted == fcntl.LOCK_UN:
@@ -285,7 +285,7 @@ class EverybodyLocks(
     fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
     says="exclusive lock given twice",
 ):
-    """Every process gets the lock of a file, even if another process has it."""
+    """Locking a file succeeds, even if another process has the lock."""
 
     def flock(self, proceed, call, handle, wanted, wait):
         self.hit()

@@ -18,7 +18,7 @@ class RenameLeavesAGap(
     says="name missing during a rename",
     may="COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
 ):
-    """When a file is renamed over another, the new name is missing for a moment."""
+    """During a rename of a file over another file, the new name is missing for a moment."""
 
     seconds = 0.003
 
@@ -52,7 +52,7 @@ class RenameShowsAPart(
     says="file too short during a rename",
     may="PUBLISH.marker COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
 ):
-    """For a moment after a file was renamed, it has only the first half of its bytes."""
+    """For a moment after a rename, the file has only the first half of its bytes."""
 
     seconds = 0.005
 
@@ -84,7 +84,7 @@ class DirectoryArrivesInParts(
     # These checks commit a checkpoint by the rename of its directory.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls",
 ):
-    """After a directory was renamed, its entries appear one after the other."""
+    """After a rename of a directory, its entries appear one after another."""
 
     seconds = 0.2
 
@@ -107,7 +107,7 @@ class DirectoryArrivesInParts(
 
 
 class _ManyNames(Fault):
-    """Base class: a listing of a directory with many names is wrong."""
+    """Base class: listings of a directory with at least ``at_least`` names are wrong."""
 
     at_least = 8
 
@@ -127,8 +127,9 @@ class RefusesToRenameDirectories(
     # These checks commit a checkpoint by the rename of its directory.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls PUBLISH.directory",
 ):
-    """The rename of a directory fails with EMFILE, as with gcsfuse without the option rename-dir-limit. With
-    ``files`` the rename of a file fails too, as with mountpoint-s3.
+    """The rename of a directory fails with EMFILE, as on gcsfuse without the option rename-dir-limit.
+
+    With ``files``, the rename of a file also fails, as on mountpoint-s3.
     """
 
     files = False
@@ -148,7 +149,7 @@ class DroppedNames(
     may="COMMIT.directory COMMIT.directory-second-client",
     at_least=60,
 ):
-    """A listing of a directory with many names lacks one of them."""
+    """The listing of a directory with many names omits one name."""
 
     def wrong(self, found):
         middle = len(found) // 2
@@ -163,7 +164,7 @@ class DuplicatedNames(
     may="COMMIT.directory COMMIT.directory-second-client",
     at_least=60,
 ):
-    """A listing of a directory with many names has one of them twice."""
+    """The listing of a directory with many names contains one name twice."""
 
     def wrong(self, found):
         return [*found, found[len(found) // 2]]
@@ -176,7 +177,7 @@ class ListedAfterDelete(
     says="removed or unknown name in a listing",
     may="NAMES.second-client NAMES.many STALE.names ERRORS.full FULL.mid-save",
 ):
-    """A deleted name stays in listings for a time."""
+    """A deleted name remains in listings for 3 s."""
 
     seconds = 3.0
 
@@ -203,7 +204,7 @@ class NotListedAfterCreate(
     may="NAMES.second-client COMMIT.directory COMMIT.directory-second-client CAPABILITIES.names DURABLE.power-cut "
     "DURABLE.rank-killed ERRORS.full FULL.mid-save COMMIT-FULL.each-phase LIVE.calls STALE.names",
 ):
-    """For a time, a new name is not listed, but it can be opened."""
+    """For 3 s a new name is missing in listings, but can be opened."""
 
     seconds = 3.0
 
@@ -221,9 +222,9 @@ class NotListedAfterCreate(
 
 
 class _HiddenFromOthers(Fault):
-    """Base class: a new name is not visible to processes other than its creator, for a time.
+    """Base class: for ``seconds``, only the process that created a name sees it.
 
-    The time is long enough for a late process in a race on a busy machine.
+    The default is long enough for a slow process in a race on a busy machine.
     """
 
     seconds = 2.0
@@ -246,7 +247,7 @@ class CreateIsNotExclusive(
     says="several winners",
     path="EXCLUSIVE.*",
 ):
-    """For a time after a file was created, other processes do not see it, and can create it with O_EXCL too."""
+    """For 2 s other processes do not see a new file, and can create it again with O_EXCL."""
 
     def create(self, proceed, call, parent, name, flags, mode):
         try:
@@ -265,7 +266,7 @@ class MkdirIsNotExclusive(
     says="mkdir with several winners",
     path="MKDIR.*",
 ):
-    """For a time after a directory was created, other processes do not see it, and can create it too."""
+    """For 2 s other processes do not see a new directory, and can create it again."""
 
     def mkdir(self, proceed, call, parent, name, mode):
         try:
@@ -284,7 +285,7 @@ class MkdirIsNotVisible(
     says="directory that was just made cannot be used",
     path="MKDIR.*",
 ):
-    """For a time after a directory was created, other processes do not find it."""
+    """For 2 s other processes do not see a new directory."""
 
     def mkdir(self, proceed, call, parent, name, mode):
         made = proceed(call, parent, name, mode)
@@ -300,7 +301,7 @@ class StaleNames(
     may="COMMIT.file-second-client COMMIT.directory-second-client VISIBLE.read-after-close UNLINK.second-client "
     "MKDIR.race-second-client POINTER.overwrite-second-client",
 ):
-    """For a time, the second client finds the file that had a name before, in place of the present one."""
+    """For 2.5 s after it looked up a name, the second client gets the old file of this name."""
 
     client = SECOND
     seconds = 2.5
@@ -341,7 +342,7 @@ class StaleAbsence(
     says="s",
     may="MKDIR.race-second-client EXCLUSIVE.create-second-client COMMIT.directory-second-client STALE.names",
 ):
-    """For a time, the second client does not find a new name that it looked for before the name existed."""
+    """If the second client looks up a missing name, the name stays missing for this client for 2.5 s."""
 
     client = SECOND
     seconds = 2.5
@@ -357,7 +358,7 @@ class StaleAbsence(
             raise
 
     def create(self, proceed, call, parent, name, flags, mode):
-        """A client always sees its own names, even if it looked for them before or its kernel has dropped them."""
+        """Create a name, and make it visible immediately. A client always sees its own names."""
         made = proceed(call, parent, name, flags, mode)
         self.remembered.pop((parent.id, name), None)
         return made
@@ -370,7 +371,7 @@ class StaleAttributes(
     says={"VISIBLE.read-after-close": "stale size", "POINTER.overwrite-second-client": "longer text is cut"},
     may="SPARSE.disjoint-writers-second-client UNLINK.second-client COMMIT.file-second-client STALE.names",
 ):
-    """For a time, the second client sees the size and the times that its first request for a file returned."""
+    """For 2.5 s after it requested the attributes of a file, the second client gets the old size and times."""
 
     client = SECOND
     seconds = 2.5
@@ -391,7 +392,7 @@ class StaleListing(
     says="limit 1 s",
     may="NAMES.second-client COMMIT.directory-second-client MKDIR.race-second-client",
 ):
-    """For a time, the second client lists the names that its first listing of a directory returned."""
+    """For 2.5 s after it listed a directory, the second client gets the old listing."""
 
     client = SECOND
     seconds = 2.5
@@ -406,7 +407,7 @@ class StaleListing(
 
 
 class CaseInsensitive(Fault, name="names regardless of case", fails="CAPABILITIES.names", says="case"):
-    """Names that differ only in case are one name."""
+    """Names that differ only in case refer to the same file."""
 
     def lookup(self, proceed, call, parent, name):
         return proceed(call, parent, self._known(parent, name))
@@ -440,7 +441,7 @@ class CaseInsensitive(Fault, name="names regardless of case", fails="CAPABILITIE
 
 
 class ShortNames(Fault, name="names of limited length", fails="CAPABILITIES.names", says="name"):
-    """A name of more than 64 bytes is refused: ENAMETOOLONG."""
+    """Names of more than 64 bytes are refused with ENAMETOOLONG."""
 
     length = 64
 
@@ -464,7 +465,7 @@ class ShortNames(Fault, name="names of limited length", fails="CAPABILITIES.name
 
 
 def _process(call):
-    """Return the id of the process that sent a request. The kernel reports the id of the thread."""
+    """Return (client, process) of a call. The kernel reports the thread id instead of the process id."""
     try:
         with open(f"/proc/{call.pid}/status") as lines:
             return call.client, next(line for line in lines if line.startswith("Tgid:"))

@@ -15,7 +15,7 @@ _GRAIN = 1 << 16
 
 
 class SlowFile(Fault, name="slow file"):
-    """Each read and write of files whose path matches a pattern takes longer, by 50 ms if no other time is set."""
+    """Each read and write of files whose path matches a pattern takes 50 ms longer. The time is a parameter."""
 
     seconds = 0.05
     # The standard deviation of the logarithm of the time; its median is ``seconds``.
@@ -42,7 +42,7 @@ class SlowFile(Fault, name="slow file"):
 
 
 class SlowMetadata(Fault, name="slow metadata"):
-    """Each operation on a name takes 5 ms longer, or another time; reads and writes are not slower."""
+    """Each operation on a name takes ``seconds`` longer, 5 ms by default. Reads and writes are not slower."""
 
     seconds = 0.005
 
@@ -55,7 +55,7 @@ class SlowMetadata(Fault, name="slow metadata"):
 
 
 class Trickle(Fault, name="writes trickle"):
-    """A write accepts 4 KiB at most, at 4 KiB/s; the amount and the rate are parameters."""
+    """Each write accepts at most 4 KiB, at 4 KiB/s. Both are parameters."""
 
     maximum_bytes = 4096
     bytes_per_second = 4096.0
@@ -71,7 +71,7 @@ class Trickle(Fault, name="writes trickle"):
 
 
 class _Rated(Fault):
-    """Base class: devices that each transfer this number of bytes per second, one request after the other."""
+    """Base class: simulated devices that transfer ``bytes_per_second`` each, one request after another."""
 
     bytes_per_second = 50e6
     # Bytes that are accepted immediately after an idle time, as by a token bucket or a write-back cache.
@@ -81,9 +81,9 @@ class _Rated(Fault):
         self.free_at: dict[int, float] = {}
 
     def carry(self, count, device=0):
-        """Wait until a device has transferred this number of bytes, after all bytes of earlier calls.
+        """Wait until the device has transferred the bytes of all earlier calls and ``count`` more bytes.
 
-        ``device`` is a number; each number is a separate device.
+        ``device`` is the number of the device.
         """
         with self.lock:
             now = time.monotonic()
@@ -94,9 +94,9 @@ class _Rated(Fault):
         self.pause(wait)
 
     def _place_of(self, handle):
-        """Return the directory of a file, and the number of the rank in the file's name.
+        """Return the directory of a file, and the rank number in its name.
 
-        If the name contains no rank, the number is greater than that of any rank.
+        If the name contains no rank, the number is larger than any rank.
         """
         directory, _, name = os.readlink(f"/proc/self/fd/{handle.fd}").rpartition("/")
         rank = re.search(r"rank_(\d+)", name)
@@ -104,7 +104,10 @@ class _Rated(Fault):
 
 
 class Slow(_Rated, name="slow"):
-    """All reads and writes together, or those of each file, are limited to 50 MB/s or another rate."""
+    """The total rate of reads and writes is limited to 50 MB/s by default.
+
+    Parameters limit each file or rank instead.
+    """
 
     is_by_file = False
     # The rate applies to each rank separately, like a limit of each client.
@@ -128,7 +131,7 @@ class Slow(_Rated, name="slow"):
 
 
 class Starving(_Rated, name="starves a job"):
-    """While the first ranks write one checkpoint, a write of other ranks to another checkpoint takes 1 s longer."""
+    """While the first ranks write a checkpoint, each write of other ranks to another checkpoint takes 1 s longer."""
 
     # The number of ranks that are served first.
     first_ranks = 1
@@ -158,7 +161,7 @@ class Starving(_Rated, name="starves a job"):
 
 
 class FastForDuplicates(_Rated, name="fast for duplicate data"):
-    """Data that was written before is accepted immediately; new data is limited to 50 MB/s or another rate."""
+    """Writes of data that were written before are immediate. Other writes are limited to 50 MB/s by default."""
 
     def begin(self):
         super().begin()
@@ -173,9 +176,7 @@ class FastForDuplicates(_Rated, name="fast for duplicate data"):
 
 
 class FastWhenCached(_Rated, name="fast when cached"):
-    """A cache of 256 MiB between client and storage returns recently written or read data immediately; other reads are
-    limited to 50 MB/s.
-    """
+    """A cache of 256 MiB contains recently written or read data. Reads outside the cache are limited to 50 MB/s."""
 
     cache_bytes = 256 << 20
     takes_reads = True
@@ -194,7 +195,7 @@ class FastWhenCached(_Rated, name="fast when cached"):
         return proceed(call, handle, offset, data)
 
     def _remember(self, handle, offset, count, *, takes=True):
-        """Return how many bytes of a range are not in the cache. With ``takes``, add the range to the cache."""
+        """Return how many bytes of a range are not in the cache. If ``takes`` is True, add the range to the cache."""
         missed = 0
         # Ranges are stored by inode, because the kernel drops nodes together with its caches.
         file = os.fstat(handle.fd).st_ino
@@ -211,8 +212,9 @@ class FastWhenCached(_Rated, name="fast when cached"):
 
 
 class ClientCache(_Rated, name="client cache survives the drop"):
-    """Each client caches the data that it wrote or read and returns it immediately; other reads are limited to 50 MB/s.
-    A cache drop has no effect. With ``drops_from`` a drop works, except for checkpoints below that number.
+    """Each client has a cache that a drop does not empty. Reads outside the cache are limited to 50 MB/s.
+
+    If ``survives`` is False, a drop empties the cache except for checkpoints below the number ``drops_from``.
     """
 
     survives = True
@@ -238,7 +240,7 @@ class ClientCache(_Rated, name="client cache survives the drop"):
         return proceed(call, handle, offset, data)
 
     def _take(self, call, handle, offset, count):
-        """Return how many bytes of a range are not in the cache of the client, and add the range to it."""
+        """Return how many bytes of a range are not in the client's cache, and add the range to the cache."""
         file = os.fstat(handle.fd).st_ino
         grains = range(offset // _GRAIN, (offset + count + _GRAIN - 1) // _GRAIN)
         number = re.search(r"/checkpoint-(\d+)", os.readlink(f"/proc/self/fd/{handle.fd}"))
@@ -250,7 +252,7 @@ class ClientCache(_Rated, name="client cache survives the drop"):
 
 
 class _Holds(Fault):
-    """Base class: operations block until they are released, or for ``maximum_seconds``."""
+    """Base class: operations block until `release`, or for ``maximum_seconds``."""
 
     maximum_seconds = 120.0
 
@@ -272,7 +274,7 @@ class _Holds(Fault):
 class Hang(
     _Holds, name="hang", fails="LIVE.calls", says="did not return", path="LIVE.*", operation="fsync", seconds=8.0
 ):
-    """An operation, write by default, does not return until it is released; the calling task is in state D."""
+    """An operation, by default write, blocks until the test releases it. The calling task is in state D."""
 
     operation = "write"
 
@@ -291,7 +293,7 @@ class Hang(
 
 
 class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs", fails="TRUNCATE.concurrent", says="a call hangs"):
-    """When two processes open a file with O_TRUNC concurrently, the second open hangs until it is released."""
+    """If two processes open a file with O_TRUNC concurrently, the second open blocks until the test releases it."""
 
     seconds = 0.005
 
@@ -318,7 +320,7 @@ class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs", fails="TRUNCATE.con
 class StatfsStands(
     Fault, name="statfs never changes", fails="CAPABILITIES.statfs", says="free", may="FULL.mid-save ERRORS.full"
 ):
-    """The reported free space never changes after the first request."""
+    """The reported free space stays as it was at the first request."""
 
     def begin(self):
         self.seen = None
@@ -330,7 +332,7 @@ class StatfsStands(
 
 
 class TimesGoBack(Fault, name="mtime goes back", fails="CAPABILITIES.mtime", says="time", may="STALE.attributes"):
-    """Of two files, the one that was changed later has the earlier mtime."""
+    """A file that is changed later gets an earlier mtime."""
 
     def begin(self):
         self.middle = time.time_ns()
@@ -342,7 +344,7 @@ class TimesGoBack(Fault, name="mtime goes back", fails="CAPABILITIES.mtime", say
 
 
 class CoarseTimes(Fault, name="mtime is coarse", fails="CAPABILITIES.mtime", says="time"):
-    """mtime has steps of two seconds, or of another length."""
+    """mtime has a resolution of two seconds by default."""
 
     seconds = 2.0
 

@@ -35,7 +35,7 @@ CHANGED = {"mode": 1, "uid": 2, "gid": 4, "size": 8, "atime": 16, "mtime": 32, "
 
 
 class NoAnswerError(Exception):
-    """Raised if a request must get no answer."""
+    """Raised if the file system must send no answer to a request."""
 
 
 def packed(known: Attributes) -> bytes:
@@ -52,7 +52,10 @@ def directory_entry(place: int, name: bytes, ino: int, mode: int) -> bytes:
 
 
 def sized(value: bytes, data: bytes) -> tuple[bytes]:
-    """Answer a query for an extended attribute: its length if the buffer is empty, otherwise its bytes."""
+    """Answer a query for an extended attribute: its length if the caller's buffer is empty, otherwise its value.
+
+    Raises OSError (ERANGE) if the buffer is too small.
+    """
     room = struct.unpack_from("<I", data)[0]
     if not room:
         return (struct.pack("<II", len(value), 0),)

@@ -1,8 +1,8 @@
-"""The files of the backing directory that the kernel knows: one node per inode.
+"""The table of nodes: one node for each inode of the backing directory that the kernel uses.
 
-An inode is identified by its file handle (name_to_handle_at(2)). A file handle contains the generation of the inode, so
-it is never reused for another file. It needs no descriptor, so there may be more files than descriptors. Needs
-CAP_DAC_READ_SEARCH.
+An inode is identified by its file handle (name_to_handle_at(2)). The handle contains the generation of the inode, so a
+handle is not reused for another file. A handle needs no descriptor, so the number of files may exceed the limit of
+descriptors. The process needs CAP_DAC_READ_SEARCH.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Attributes(NamedTuple):
-    """The attributes of a file in the form of the protocol."""
+    """The attributes of a file, as in the FUSE protocol."""
 
     ino: int
     size: int
@@ -77,7 +77,7 @@ class Handle:
 
 
 class Nodes:
-    """The table of nodes. A node is in the table as long as it is pinned."""
+    """The table of nodes. A node is removed when its count of pins reaches zero."""
 
     def __init__(self, root: Path) -> None:
         self._lock = threading.Lock()
@@ -92,7 +92,7 @@ class Nodes:
         os.close(self._mount)
 
     def find(self, parent: Node | None, name: bytes) -> Node:
-        """Pin the node of a name and return it. Raises OSError if there is no such name."""
+        """Return the node of a name, and pin the node. Raises OSError if there is no such name."""
         while True:
             key = _handle_of(-1 if parent is None else parent.fd, name)
             with self._lock:
@@ -112,7 +112,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def pinned(self, parent: Node, name: bytes) -> Iterator[Node | None]:
-        """Yield the node of a name, and pin it during the block; yield None if there is no such name."""
+        """Yield the node of a name, pinned during the block; yield None if there is no such name."""
         try:
             node = self.find(parent, name)
         except FileNotFoundError:
@@ -138,7 +138,7 @@ class Nodes:
                         os.close(fd)
 
     def keep_alive(self, node: Node) -> None:
-        """Keep the inode of a file that has only one name, as long as the node is pinned.
+        """Keep the inode of a file with only one name until the node is no longer pinned.
 
         Call it before the name is removed.
         """
@@ -150,7 +150,7 @@ class Nodes:
             os.close(fd)
 
     def open(self, node: Node, flags: int) -> int:
-        """Return a new descriptor of a node, even if its file has no name any more."""
+        """Return a new descriptor of a node. This works even after the last name of its file was removed."""
         return self._open(node.key, flags | os.O_CLOEXEC)
 
     def _open(self, key: bytes, flags: int) -> int:
@@ -162,7 +162,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def at(self, node: Node) -> Iterator[str]:
-        """Yield a path of a node, even if it has no name, for calls that do not accept a descriptor."""
+        """Yield a path to a node, for functions that do not accept a descriptor. The file may have no name."""
         fd = self.open(node, _PATH_ONLY)
         try:
             yield f"/proc/self/fd/{fd}"
@@ -179,7 +179,7 @@ class Nodes:
             os.close(fd)
 
     def replace(self, node: Node, parent: Node, name: bytes) -> None:
-        """Let the node of a removed directory represent the directory that has this name now."""
+        """Assign the directory with this name to a node whose directory was removed."""
         key = _handle_of(parent.fd, name)
         fd = self._open(key, _PATH_ONLY)
         with self._lock:
@@ -198,7 +198,7 @@ class Nodes:
         return os.path.join(path, os.fsdecode(name)).removeprefix("./") if name is not None else path
 
     def is_here(self, parent: Node, name: bytes, node: Node) -> bool:
-        """Whether a name in a directory refers to this node."""
+        """Whether this name in the directory ``parent`` refers to the node."""
         try:
             return _handle_of(parent.fd, name) == node.key
         except OSError:

@@ -1,6 +1,6 @@
-"""The healthy file system: every call is forwarded to a backing directory.
+"""The healthy file system: it forwards every call to a backing directory.
 
-The volatile layer records the data that are not durable.
+Its journal records the changes that are not durable, to simulate power cuts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Listing = list[tuple[bytes, int, int]]
 
 
 class Passthrough:
-    """One backing directory for all mounts. Its methods are the operations, with the names that a session calls."""
+    """The file system of all mounts, on one backing directory. Its methods are the operations that a session calls."""
 
     def __init__(self, directory: Path) -> None:
         self.files, attic = directory / "files", directory / "attic"
@@ -44,16 +44,16 @@ class Passthrough:
         self.volatile = self.journal(attic)
 
     def journal(self, attic: Path) -> Volatile:
-        """Create the journal of changes that are not durable; ``attic`` is its directory for removed files."""
+        """Create the journal of changes that are not durable. ``attic`` is its directory for removed files."""
         return Volatile(self.nodes, attic)
 
     def cut(self) -> None:
-        """Discard the data that are not durable. Call it after the last unmount."""
+        """Discard the data that are not durable, as in a power cut. Call it after the last unmount."""
         self.volatile.cut()
         self.close()
 
     def close(self) -> None:
-        """Keep all data, and end. Call it after the last unmount."""
+        """Keep all data, and close the file system. Call it after the last unmount."""
         self.volatile.close()
         self.nodes.close()
 
@@ -143,7 +143,7 @@ class Passthrough:
         return Handle(node, self.nodes.open(node, os.O_RDONLY | os.O_DIRECTORY), 0, is_directory=True)
 
     def list(self, call: Call, handle: Handle) -> Listing:
-        """Return (name, inode number, kind) of all entries."""
+        """Return (name, inode number, file type) of all entries."""
         with os.scandir(handle.fd) as found:
             return [(os.fsencode(entry.name), entry.inode(), _kind(entry)) for entry in found]
 
@@ -165,7 +165,7 @@ class Passthrough:
         owner: tuple[int, int] | None = None,
         times: tuple[Any, Any] | None = None,
     ) -> None:
-        """Change mode, owner and times. A time is in nanoseconds, ``now``, or None to keep it."""
+        """Change mode, owner and times; None keeps a value. A time is in nanoseconds, or ``now``."""
         with self.nodes.at(node) as path:
             if owner is not None:
                 os.chown(path, *owner)
@@ -247,7 +247,7 @@ class Passthrough:
         return os.lseek(handle.fd, offset, whence)
 
     def copy(self, call: Call, source: Handle, offset: int, target: Handle, target_offset: int, length: int) -> int:
-        """Copy bytes from one file into another; return their number."""
+        """Copy bytes from one file into another; return the number of copied bytes."""
         length = min(length, _MAXIMUM_COPY_BYTES)
         self.volatile.before_change(target.node, target_offset, target_offset + length)
         return os.copy_file_range(source.fd, target.fd, length, offset, target_offset)
@@ -265,7 +265,7 @@ class Passthrough:
         self.volatile.sync_bytes(handle.node)
 
     def sync_names(self, call: Call, handle: Handle) -> None:
-        """Make all changes of names durable."""
+        """Make all changes of names durable, in every directory."""
         self.volatile.sync_names()
 
     def fsyncdir(self, call: Call, handle: Handle) -> None:
@@ -273,7 +273,7 @@ class Passthrough:
         self.sync_names(call, handle)
 
     def flock(self, call: Call, handle: Handle, wanted: int, wait: bool) -> None:
-        """Lock the file for all mounts; a wait ends when the caller is interrupted."""
+        """Lock the file for all mounts. An interrupt of the caller ends the wait with EINTR."""
         while True:
             try:
                 return fcntl.flock(handle.fd, wanted | fcntl.LOCK_NB)

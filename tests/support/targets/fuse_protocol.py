@@ -1,7 +1,7 @@
 """Implements the FUSE protocol (linux/fuse.h, 7.38) on /dev/fuse, with only the standard library.
 
-A session is one mount: threads read requests, pass them as plain calls to a file system, and write the results. The
-file system is a function ``run(operation, call, *arguments)`` that raises OSError on failure.
+A session is one mount. Its threads read requests, call the file system, and write the results. The file system is a
+function ``run(operation, call, *arguments)`` that raises OSError on failure.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.support.targets.fuse_messages import CHANGED, REQUEST, WANTED, NoAnsw
 
 
 class Session(Channel):
-    """A mount whose requests are passed to a file system."""
+    """One mount: decodes requests, and passes them to a file system."""
 
     def operation(self, opcode: int) -> Callable[[Call, int, Any], Any] | None:
-        """Return the method for this opcode of the protocol; None if the opcode is not supported."""
+        """Return the method for this opcode of the FUSE protocol; None if the opcode is not supported."""
         function = _OPERATIONS.get(opcode)
         return function and functools.partial(function, self)
 

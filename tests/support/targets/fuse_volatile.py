@@ -1,8 +1,8 @@
 """Simulates the loss of data in a power cut: keeps undo information for all changes since the last fsync.
 
-The model is a journalling file system without a write cache: fsync of a file makes its data durable, and every fsync
-makes all earlier changes of names durable, as in ext4 and XFS. Data that were never fsynced are lost: the file has the
-size and the content of its last fsync.
+The model is a journalling file system without a write cache, such as ext4 or XFS. fsync of a file makes its data
+durable. Any fsync makes all earlier changes of names durable. A power cut restores the size and content of a file at
+its last fsync.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def allocate(fd: int, mode: int, offset: int, length: int) -> None:
 
 
 def pieces(fd: int, low: int, high: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield (offset, end, whether there is data) for each hole and each range of data in a range of a file."""
+    """Yield (offset, end, whether it contains data) for each hole and each data range between two offsets of a file."""
     while low < high:
         try:
             data = min(os.lseek(fd, low, os.SEEK_DATA), high)
@@ -49,7 +49,7 @@ def pieces(fd: int, low: int, high: int) -> Iterator[tuple[int, int, bool]]:
 
 @dataclass(slots=True)
 class _Before:
-    """A file at its last fsync: its size, and the content that was overwritten since then."""
+    """A file at its last fsync: its size, and the durable content that was overwritten since then."""
 
     size: int
     saved: list[tuple[int, int, int | None]] = field(
@@ -57,7 +57,7 @@ class _Before:
     )  # (offset, end, offset in the spool file; None: a hole)
 
     def missing(self, offset: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of a range that are durable and not saved yet, as (offset, end)."""
+        """Return the durable ranges between two offsets that are not saved yet, as (offset, end)."""
         parts = [(offset, min(end, self.size))]
         for begin, stop, _ in self.saved:
             parts = [
@@ -70,7 +70,7 @@ class _Before:
 
 
 class Volatile:
-    """The journal of changes that are not durable, and their loss in a power cut."""
+    """The journal of changes that are not durable. `cut` undoes them."""
 
     def __init__(self, nodes: Nodes, attic: Path) -> None:
         self._nodes = nodes
@@ -89,9 +89,9 @@ class Volatile:
     # --- bytes -------------------------------------------------------------------------------------------------------
 
     def before_change(self, node: Node, offset: int, end: int | None = None) -> None:
-        """Save the durable data between ``offset`` and ``end``, which will be changed.
+        """Save the durable data between ``offset`` and ``end``, before a caller overwrites them.
 
-        If ``end`` is None, save the data up to the end of the file.
+        If ``end`` is None, save all data up to the end of the file.
         """
         before = node.before
         if before is not None and offset >= before.size:
@@ -120,7 +120,7 @@ class Volatile:
         return start
 
     def sync_bytes(self, node: Node) -> None:
-        """Regard the bytes of a file as durable from now on."""
+        """Mark the bytes of a file as durable."""
         with node.lock:
             if node.before is None:
                 return
@@ -135,7 +135,7 @@ class Volatile:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def created(self, parent: Node, name: bytes, node: Node, is_new: bool = True) -> None:
-        """Record a new name. ``is_new`` is False if it is a link to an existing file."""
+        """Record a new name. ``is_new`` is False for a link to an existing file."""
         if is_new:
             node.born = self._epoch
 
@@ -147,7 +147,7 @@ class Volatile:
 
     @contextlib.contextmanager
     def removing(self, parent: Node, name: bytes) -> Iterator[None]:
-        """Record that a name is removed or replaced during the block, and keep the file that had the name."""
+        """Record that the block removes or replaces a name, and keep the file of this name."""
         with self._nodes.pinned(parent, name) as node:
             if node is None:
                 yield
@@ -205,14 +205,14 @@ class Volatile:
             self._nodes.unpin(node)
 
     def attic_bytes(self) -> int:
-        """Return the space of unlinked files whose removal is not durable yet."""
+        """Return the bytes used by removed files whose removal is not durable yet."""
         with self.names:
             seen = (self._seen(kept) for kept, _ in self._in_attic)
             return sum(one.st_blocks * 512 for one in seen if one and one.st_nlink == 1)
 
     @staticmethod
     def _seen(kept: str) -> os.stat_result | None:
-        """Return the status of a kept file in the attic; None if the file was removed concurrently."""
+        """Return the status of a removed file in the attic; None if the file was deleted concurrently."""
         with contextlib.suppress(FileNotFoundError):
             # Not followed: a symbolic link may lead into this mount, which waits for the present answer.
             return os.lstat(kept)
@@ -223,7 +223,7 @@ class Volatile:
         self._pinned += map(self._nodes.pin, nodes)
 
     def sync_names(self) -> None:
-        """Regard all changes of names until now as durable."""
+        """Mark all changes of names until now as durable."""
         with self.names:
             self._epoch += 1
             self._undo.clear()
@@ -243,7 +243,7 @@ class Volatile:
     # --- the cut -----------------------------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Undo everything that is not durable. No request may be in progress."""
+        """Undo all changes that are not durable. No request may be in progress."""
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
@@ -266,7 +266,7 @@ class Volatile:
         self.sync_bytes(node)
 
     def close(self) -> None:
-        """Keep the present state and discard the undo information."""
+        """Keep all changes, and discard the undo information."""
         for node in list(self._changed.values()):
             self.sync_bytes(node)
         self.sync_names()

@@ -6,5 +6,5 @@ import signal
 
 
 def hang(_asked: object) -> None:
-    """Wait until this process is ended."""
+    """Wait until this process is killed."""
     signal.pause()

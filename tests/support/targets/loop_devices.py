@@ -1,7 +1,6 @@
-"""Real file systems for fault tests, on loop devices and in memory.
+"""Real file systems for fault tests, on loop devices and in memory. They need root.
 
-They can be too small, over quota, read-only, slow, or lose power. All are context managers that clean up. They need
-root.
+They can be too small, over quota, read-only or slow, or lose power. The context managers unmount at the end.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MNT_DETACH = "--lazy"
 
 @dataclass(slots=True)
 class LoopMount:
-    """A file system on a loop device; the caller chooses the backing file."""
+    """A file system on a loop device. The file ``image`` contains its data."""
 
     path: Path  # where it is mounted
     image: Path
@@ -35,7 +34,7 @@ class LoopMount:
     device: str = ""
 
     def attach(self) -> None:
-        """Create a loop device for the image and mount it. The kernel replays the file system's journal."""
+        """Create a loop device for the image and mount it. After a power cut, the kernel replays the journal."""
         self.device = _run("losetup", "--find", "--show", str(self.image))
         try:
             _run("mount", "-t", self.kind, self.device, str(self.path))
@@ -44,7 +43,7 @@ class LoopMount:
             raise
 
     def detach(self) -> None:
-        """Unmount and free the device, even if the mount is in use."""
+        """Unmount and free the device, even while the mount is used."""
         with contextlib.suppress(OSError):
             _run("umount", _MNT_DETACH, str(self.path))
         self._detach_device()
@@ -55,7 +54,7 @@ class LoopMount:
         self.device = ""
 
     def shut_down(self) -> None:
-        """Stop the file system as in a power cut: nothing more is written to the device, not even the journal."""
+        """Stop the file system as in a power cut: neither data nor the journal are written to the device any more."""
         fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(fd, _SHUTDOWN, _NO_LOG_FLUSH)
@@ -63,7 +62,10 @@ class LoopMount:
             os.close(fd)
 
     def power_cut(self) -> None:
-        """Cut the power and mount again; only data that were fsynced are certain to remain. Only for ext4 and XFS."""
+        """Cut the power and mount again. Only data that were fsynced are certain to remain.
+
+        Only ext4 and XFS are supported.
+        """
         self.shut_down()
         _run("umount", str(self.path))
         _run("mount", "-t", self.kind, self.device, str(self.path))
@@ -73,7 +75,7 @@ class LoopMount:
         _run("mount", "-o", "remount,ro", str(self.path))
 
     def limit(self, count: int) -> None:
-        """Limit the number of bytes in a btrfs, so that further writes fail with EDQUOT."""
+        """Set a quota of ``count`` bytes on a btrfs. Further writes fail with EDQUOT."""
         _run("btrfs", "quota", "enable", str(self.path))
         _run("btrfs", "qgroup", "limit", str(count), str(self.path))
 
@@ -84,7 +86,7 @@ def loop_mount(
 ) -> Iterator[LoopMount]:
     """Create a file system and mount it at ``directory/loop`` during the block.
 
-    ``image`` is its backing file, by default a sparse file.
+    ``image`` is its backing file (default: a sparse file in ``directory``).
     """
     directory.mkdir(exist_ok=True)
     image = image or directory / "image"
@@ -117,17 +119,17 @@ def memory_mount(directory: Path, mebibytes: int) -> Iterator[Path]:
 
 
 class Throttle:
-    """A cgroup that limits how many bytes a second its processes transfer to and from a device."""
+    """A cgroup that limits the transfer rate between its processes and a device."""
 
     def __init__(self, home: Path, is_unified: bool) -> None:
         self._home, self._is_unified = home, is_unified
 
     def add(self, pid: int) -> None:
-        """Add a process and its future children."""
+        """Add a process; its future children are also limited."""
         (self._home / "cgroup.procs").write_text(str(pid))
 
     def limit(self, path: Path, bytes_per_second: int) -> None:
-        """Set the limit for the device on which a path is located."""
+        """Set the limit for reads and for writes on the device of a path."""
         number = os.stat(path).st_dev
         device = f"{os.major(number)}:{os.minor(number)}"
         if self._is_unified:
@@ -139,10 +141,10 @@ class Throttle:
 
 @contextlib.contextmanager
 def throttle() -> Iterator[Throttle]:
-    """Create a cgroup during the block: of version 2 if it has the io controller, otherwise of version 1.
+    """Create a cgroup during the block: version 2 if it has the io controller, otherwise version 1.
 
-    Version 1 limits only I/O for which a process waits: reads and O_DIRECT, not write-back. Processes that remain at
-    the end of the block are moved to the root cgroup.
+    Version 1 limits only reads and O_DIRECT, not write-back. Processes in the cgroup at the end of the block are moved
+    to the root cgroup.
     """
     root, is_unified = _io_controller()
     home = root / f"ckpt-test-{uuid.uuid4().hex[:8]}"

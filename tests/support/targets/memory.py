@@ -1,4 +1,4 @@
-"""A server of a ``memory:`` target for a test."""
+"""Starts the server of a ``memory:`` target for a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import CHECKOUT
 
 @contextlib.contextmanager
 def memory_server() -> Iterator[str]:
-    """Start a server during the block; yield the name of its target."""
+    """Start a server during the block; yield its name, as in ``memory://NAME``."""
     name = secrets.token_hex(6)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.targets.memory_server", name],

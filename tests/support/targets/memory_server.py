@@ -1,10 +1,10 @@
-"""The process that stores the content of ``memory:`` targets.
+"""The server process that stores the content of ``memory:`` targets.
 
-All parts of an object except the last have one size. An object is visible only after its commit.
+``python -m tests.support.targets.memory_server NAME`` serves on an abstract Unix socket until its standard input ends.
 
-``python -m tests.support.targets.memory_server NAME`` serves NAME on an abstract Unix socket until its standard input
-ends. It refuses a part at an arbitrary offset, a duplicate part, a commit that names an unfinished object, and an area
-with another identity.
+An object consists of parts of one size; only the last part may be smaller. An object is visible after its commit. The
+server refuses a part at another offset, a duplicate part, a commit of an unfinished object, and an area whose identity
+differs.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def address(name: str) -> str:
 
 @dataclass(kw_only=True)
 class Upload:
-    """An object whose parts are arriving. ``pid`` is the sending process.
+    """An object that is being uploaded. ``pid`` is the sending process.
 
-    ``size`` is None as long as the sender does not know it.
+    ``size`` is None if the sender does not know it yet.
     """
 
     ref: CheckpointRef
@@ -51,7 +51,7 @@ class Upload:
 
 @dataclass(kw_only=True)
 class Area:
-    """The area of one run: uploads in progress, finished objects of drafts, and committed checkpoints."""
+    """The content of one run: uploads in progress, and the objects of uncommitted and committed checkpoints."""
 
     identity: str
     owner: dict[str, Any]
@@ -62,7 +62,7 @@ class Area:
 
 
 class Server:
-    """Performs requests, one at a time. ``journal`` lists the objects that were removed for a run."""
+    """Performs requests one at a time. ``journal`` lists the removed objects."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class Server:
         return True
 
     def do_kill_writer_of(self, _pid: int, number: int) -> None:
-        """From now on, kill the process that sends the first part of the checkpoint with this number."""
+        """Kill the next process that sends a part of checkpoint ``number``."""
         self._kills.add(number)
 
     def do_journal(self, _pid: int) -> list[tuple[str, ...]]:
@@ -175,7 +175,7 @@ class Server:
     def do_clean(
         self, _pid: int, where: tuple[str, str], files: dict[str, list[str]], directories: list[str], *, keep: bool
     ) -> list[str]:
-        """Remove all names that the run may have created, including drafts of killed ranks; return what remains."""
+        """Remove all objects of the run, including those of killed ranks; return the objects that remain."""
         run_id, identity = where
         area = self._areas.get(run_id)
         if area is None:
@@ -251,7 +251,7 @@ def _serve(server: Server, connection: Connection) -> None:
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Serve requests until standard input ends."""
     server, listener = Server(), Listener(address(sys.argv[1]), "AF_UNIX", backlog=64)
 
     def accept() -> None:

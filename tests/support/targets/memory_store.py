@@ -1,9 +1,7 @@
-"""A target for tests that is not a directory: ``memory://NAME``.
+"""A target for tests that is not a directory: ``memory://NAME``. The process `memory_server` stores its content.
 
-A separate process, `memory_server`, stores its content.
-
-The parts of an object have a fixed size; a write at any other offset is refused. A checkpoint is visible only after its
-commit. The target declares that its clients do not cache. Every process opens it by an AreaRef.
+Objects are written in parts of a fixed size; a write at another offset is refused. A checkpoint is visible after its
+commit. The target declares that its clients do not cache.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ WAY = "by messages to a server: there is no cache on the client"
 
 
 class Wire:
-    """The connections of this process to a server, one for each thread."""
+    """The connections of this process to the server, one for each thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -69,19 +67,19 @@ class Wire:
 
 
 def target(location: str) -> MemoryTarget:
-    """Return the target whose server has this name."""
+    """Return the target with this server name."""
     return MemoryTarget(location)
 
 
 class MemoryTarget:
-    """A target whose content the server ``name`` stores."""
+    """A target whose content is in the server ``name``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._wire = Wire(name)
 
     def describe(self) -> TargetFacts:
-        """Return the facts of the target without a request to the server."""
+        """Return the facts of the target, without a request to the server."""
         return TargetFacts(
             location=f"memory://{self._name}",
             kind="memory",
@@ -103,7 +101,7 @@ class MemoryTarget:
         return self.describe()
 
     def place(self) -> AreaRef:
-        """Return a reference to the server, without the area of a run."""
+        """Return a reference to the server that names no run."""
         return AreaRef(scheme="memory", location=self._name, run_id="", opener=OPENER)
 
     def create_area(self, run_id: str) -> AreaRef:
@@ -116,7 +114,7 @@ class MemoryTarget:
         return AreaRef(scheme="memory", location=self._name, run_id=run_id, opener=OPENER, identity=(identity,))
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return the areas whose controllers have ended, with their drafts."""
+        """Return the areas of runs whose controllers have ended, with their uncommitted objects."""
         return [
             Leftover(what=f"{run_id}: {', '.join(area['drafts']) or 'no draft'}", why=f"run {run_id} of {area['host']}")
             for run_id, area in self._wire.ask("areas").items()
@@ -124,7 +122,7 @@ class MemoryTarget:
         ]
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the files of a run in a separate process; return the names that remain."""
+        """Remove the files of a run, in a separate process; return a message for each object that remains."""
         asked = {
             "name": area.location,
             "where": [area.run_id, *area.identity],
@@ -140,7 +138,7 @@ class MemoryTarget:
 
 
 def clean_in_process(asked: Mapping[str, Any]) -> Any:
-    """Perform `MemoryTarget.clean` in its separate process."""
+    """Remove the files of a run; `MemoryTarget.clean` calls this in a separate process."""
     where = tuple(asked["where"])
     return Wire(asked["name"]).ask("clean", where, asked["files"], asked["directories"], keep=asked["keep"])
 
@@ -154,7 +152,7 @@ def open_store(area: AreaRef) -> MemoryStore:
 
 
 class MemoryStore(StoreWithoutCache):
-    """The store of the area of one run."""
+    """The store of one run's area."""
 
     capabilities = CAPABILITIES
     wants_entries = True
@@ -172,14 +170,14 @@ class MemoryStore(StoreWithoutCache):
             return False
 
     def prepare(self, subject: str) -> None:
-        """Do nothing, because a subject needs no preparation."""
+        """Do nothing, because workloads need no preparation."""
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> MemoryDraft:
-        """Return a draft for the objects that this rank writes to a checkpoint."""
+        """Return a draft (an uncommitted checkpoint) for the objects of this rank."""
         return MemoryDraft(self._wire, self._where, ref, phases)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Write the marker, which lists every object."""
+        """Write the marker, which lists every object of the checkpoint."""
         with phases.phase("commit"):
             self._wire.ask("commit", self._where, ref, list(entries))
         return CommitProof(method="marker")
@@ -189,9 +187,9 @@ class MemoryStore(StoreWithoutCache):
         return ref.number in self.committed(ref.subject)
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a small object. With ``if absent``, write it only if it does not exist.
+        """Write a small object; return whether it was written.
 
-        Return whether it was written.
+        With ``if absent``, an existing object is not replaced.
         """
         return bool(self._wire.ask("put", self._where, name, bytes(data), when))
 
@@ -201,7 +199,7 @@ class MemoryStore(StoreWithoutCache):
         return numbers
 
     def open(self, ref: CheckpointRef, phases: Phases) -> MemoryCommitted:
-        """Return the committed checkpoint, to read its objects."""
+        """Return a committed checkpoint, to read its objects."""
         return MemoryCommitted(self._wire, self._where, ref, phases)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
@@ -213,10 +211,10 @@ class MemoryStore(StoreWithoutCache):
         self._wire.ask("finish_delete", self._where, ref)
 
     def clear(self, subject: str) -> None:
-        """Do nothing, because nothing remains."""
+        """Do nothing, because deleted checkpoints leave nothing to remove."""
 
     def requests(self) -> Tallies:
-        """Return no counts, because requests are messages to the server."""
+        """Return no request counts, because this store sends no HTTP requests."""
         return {}
 
     def close(self) -> None:
@@ -234,7 +232,7 @@ class MemoryDraft(DraftWithoutPaths):
         self._finished: list[Entry] = []
 
     def create(self, name: str, size: int | None) -> MemorySink:
-        """Begin an object; return the sink for its bytes."""
+        """Begin an object; return the sink that accepts its bytes."""
         self._names.append(name)
         with self._phases.phase("open", name):
             token = self._wire.ask("begin", self._where, self._ref, name, size)
@@ -243,7 +241,7 @@ class MemoryDraft(DraftWithoutPaths):
         return sink
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return the server's acknowledgements; there are no directories."""
+        """Return the server's acknowledgements of the objects. There are no directories to sync."""
         proof = DurabilityProof(
             files_attempted=len(self._names),
             files_returned=len(self._finished),
@@ -254,13 +252,13 @@ class MemoryDraft(DraftWithoutPaths):
         return tuple(self._finished), proof
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Write the marker."""
+        """Write the marker of the checkpoint."""
         with self._phases.phase("commit"):
             self._wire.ask("commit", self._where, self._ref, list(entries))
         return CommitProof(method="marker")
 
     def abort(self) -> None:
-        """Delete the finished objects, and abort the unfinished ones."""
+        """Delete the finished objects, and abort the others."""
         for sink in self._sinks:
             sink.abort()
         self._wire.ask("delete", self._where, self._ref, [entry.name for entry in self._finished])
@@ -282,7 +280,7 @@ class MemorySink:
         self._sent = 0
 
     def write(self, data: Buffer) -> int:
-        """Append data, and send the parts that are complete. Return the number of bytes."""
+        """Append data, and send all complete parts. Return the number of appended bytes."""
         view = memoryview(data).cast("B")
         self._rest += view
         while len(self._rest) >= PART_BYTES:
@@ -292,13 +290,13 @@ class MemorySink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Send the part that begins at this offset."""
+        """Send the part at this offset."""
         view = memoryview(data).cast("B")
         self._wire.ask("part", self._where, self._token, offset, bytes(view))
         self._phases.moved(len(view))
 
     def finish(self) -> Entry:
-        """Send the last part; the server acknowledges the object or returns an error."""
+        """Send the last part. Raises the server's error if the object is not complete."""
         with self._phases.phase("fsync", self._name):
             if self._rest:
                 self._send(bytes(self._rest))
@@ -308,7 +306,7 @@ class MemorySink:
         return entry
 
     def abort(self) -> None:
-        """Make the server discard the object."""
+        """Make the server discard the unfinished object."""
         self._wire.ask("abort", self._where, self._token)
 
     def _send(self, part: bytes) -> None:
@@ -336,7 +334,7 @@ class MemoryCommitted:
         return SourceFile(self.source(name))
 
     def local_path(self, name: str) -> str | None:
-        """Return None, because there are no paths."""
+        """Return None, because objects have no file paths."""
         return None
 
 
@@ -351,7 +349,7 @@ class MemorySource:
             self.size: int = wire.ask("size", where, ref, name)
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Read until the buffer is full or the object ends; return the number of bytes."""
+        """Read from ``offset`` until the buffer is full or the object ends; return the number of bytes."""
         view = memoryview(buffer).cast("B")
         done = 0
         while done < len(view):
@@ -365,6 +363,6 @@ class MemorySource:
         return done
 
     def close(self) -> None:
-        """Do nothing, because an object is not opened on the server."""
+        """Do nothing, because the server keeps no open objects."""
         with self._phases.phase("close", self._name):
             pass

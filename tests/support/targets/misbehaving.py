@@ -56,7 +56,7 @@ _END_SECONDS = 30
 
 @dataclass(slots=True)
 class Target:
-    """A mounted target. A method returns when its effect is complete."""
+    """A mounted target. Its methods return when their effect is complete."""
 
     path: Path
     second: Path | None
@@ -67,16 +67,16 @@ class Target:
 
     @property
     def power_cut_command(self) -> list[str]:
-        """The command line with which another process cuts the power of this target."""
+        """A command line that cuts the power of this target, for use by another process."""
         return self._light("power_cut")
 
     @property
     def drop_command(self) -> list[str]:
-        """The command line with which another process drops the caches of clients."""
+        """A command line that drops the caches of clients, for use by another process."""
         return self._light("drop_caches")
 
     def fault_command(self, name: str, **parameters: Any) -> list[str]:
-        """Return the command line with which another process enables a fault."""
+        """Return a command line that enables a fault, for use by another process."""
         return self._light("fault", name=name, parameters=parameters)
 
     def until_hit_command(self, name: str) -> list[str]:
@@ -86,39 +86,39 @@ class Target:
 
     @property
     def clear_command(self) -> list[str]:
-        """The command line with which another process disables all faults."""
+        """A command line that disables all faults, for use by another process."""
         return self._light("clear")
 
     def _light(self, what: str, /, **arguments: Any) -> list[str]:
         """Return a command line that sends a request to the target.
 
-        It imports no module of ours, so it ends quickly.
+        It imports no module of the project, so it runs quickly.
         """
         asked = json.dumps({"what": what, **arguments})
         return [sys.executable, "-I", "-S", "-c", _LIGHT, self.name, asked]
 
     def fault(self, name: str, **parameters: Any) -> None:
-        """Enable a fault in addition to the present ones."""
+        """Enable a fault. Other enabled faults stay enabled."""
         self._ask("fault", name=name, parameters=parameters)
 
     def clear(self) -> None:
-        """Disable all faults; hanging calls continue."""
+        """Disable all faults. Blocked calls continue."""
         self._ask("clear")
 
     def release(self) -> None:
-        """Release hanging calls; the fault stays enabled for later calls."""
+        """Let blocked calls continue. The fault stays enabled for later calls."""
         self._ask("release")
 
     def power_cut(self) -> None:
-        """Discard data that are not durable. Open files on the mounts become unusable."""
+        """Cut the power: discard data that are not durable. Open files on the mounts become unusable."""
         self._ask("power_cut")
 
     def say_where(self) -> None:
-        """Make the target print the stacks of its threads. This works even if it does not answer requests."""
+        """Make the serving process print the stacks of its threads, even if it does not answer requests."""
         os.kill(self.pid, SAY_WHERE)
 
     def empty(self) -> None:
-        """Remove all files durably, so that they do not return after a power cut."""
+        """Remove all files, and fsync the removal, so that a power cut does not restore them."""
         for path in self.path.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -129,23 +129,23 @@ class Target:
         os.close(fd)
 
     def hits(self, name: str) -> int:
-        """Return how often a fault has had an effect since it was last enabled, even if it is disabled now."""
+        """Return how often a fault has had an effect since it was last enabled. The fault may be disabled now."""
         return int(self._ask("hits", name=name))
 
     def record(self) -> None:
-        """Record the requested operations from now on."""
+        """Start to record the requested operations."""
         self._ask("record")
 
     def operations(self) -> dict[str, set[str]]:
-        """Return the operations requested in each directory of the root since recording began."""
+        """Return {top-level directory: requested operations} since `record`."""
         return {directory: set(names) for directory, names in self._ask("operations").items()}
 
     def failures(self) -> list[str]:
-        """Return the tracebacks of internal errors of the target. Enabled faults are not internal errors."""
+        """Return the tracebacks of internal errors of the serving process. Simulated faults are not included."""
         return list(self._ask("failures"))
 
     def kill(self) -> None:
-        """Kill the serving process: every call on the mount then fails with ENOTCONN."""
+        """Kill the serving process. Every call on the mount then fails with ENOTCONN."""
         self.is_killed = True
         os.kill(self.pid, signal.SIGKILL)
 
@@ -155,7 +155,7 @@ class Target:
 
 @contextlib.contextmanager
 def with_small_volume(make_home: Callable[[str], Path]) -> Iterator[tuple[Target, Target]]:
-    """Mount a target with two clients, and a small volume of the same kind, and yield both."""
+    """Mount a target with two clients and a second, small target; yield both."""
     need_fuse()
     mounts = Mounts(make_home)
     try:
@@ -179,12 +179,15 @@ def misbehaving(
     cache_seconds: float = 0,
     compact: bool = False,
 ) -> Iterator[Target]:
-    """Mount a target at ``directory/mount``, and with ``second`` also at ``directory/second``; yield it.
+    """Mount a target at ``directory/mount``, and with ``second`` also at ``directory/second``; yield the target.
 
-    At the end of the block it is always unmounted. ``backing`` is the directory in which the files are stored, by
-    default ``directory/backing``. ``direct_io`` bypasses the kernel's page cache; ``keep_cache`` keeps cached pages
-    when a file is opened. The kernel caches names and attributes for ``cache_seconds``. ``compact`` stores checkpoints
-    in little memory; a power cut is then not supported.
+    At the end of the block the target is always unmounted.
+
+    - ``backing``: the directory that stores the files (default: ``directory/backing``)
+    - ``direct_io``: bypass the kernel's page cache
+    - ``keep_cache``: keep cached pages when a file is opened
+    - ``cache_seconds``: time for which the kernel caches names and attributes
+    - ``compact``: store checkpoints in little memory; power cuts are then not supported
     """
     points = [directory / "mount", *([directory / "second"] if second else [])]
     store = backing or directory / "backing"

@@ -1,6 +1,6 @@
-"""The process of a faulty target: it serves its mounts until its standard input ends.
+"""The process of a faulty target. It serves its mounts until its standard input ends.
 
-``python -m`` this module ``DIRECTORY MOUNTPOINT [SECOND]``. Needs root and /dev/fuse.
+Usage: ``python -m tests.support.targets.misbehaving_process DIRECTORY MOUNTPOINT [SECOND]``. Needs root and /dev/fuse.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SAY_WHERE = signal.SIGUSR2
 
 
 class _Server:
-    """The mounts of one backing directory, and the commands for them."""
+    """The mounts of one backing directory, and the commands that control their faults."""
 
     def __init__(
         self, files: type[Passthrough], directory: Path, points: list[Path], open_flags: int, cache_seconds: float
@@ -123,7 +123,7 @@ class _Server:
         self._faulty.fs.close()
 
     def listen(self, listener: socket.socket) -> None:
-        """Answer commands, one after the other."""
+        """Answer commands from the socket, one after another."""
         while True:
             channel, _ = listener.accept()
             with channel, channel.makefile() as lines:
@@ -152,7 +152,7 @@ class _Server:
 
 
 def _guard(points: list[Path]) -> Callable[[], None]:
-    """Start a process that unmounts if this process dies. Return a function that ends it without an unmount."""
+    """Start a process that unmounts if this process dies. Return a function that ends the guard without an unmount."""
     reading, writing = os.pipe()
     if guard := os.fork():
         os.close(reading)

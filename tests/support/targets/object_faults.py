@@ -1,8 +1,8 @@
 """Faulty object stores: pytest-ckpt's healthy server with one fault each.
 
-A fault is a class of stores. Its docstring describes the fault, and the keywords of the class define its row of the
-matrix, which `object_matrix` reads: the checks that find the fault, and how. Faults do not depend on time: a change
-that is late is late for exactly the first request after it.
+A fault is a class of stores. Its docstring is the description of the fault. The keywords of the class are the columns
+of its row in the fault matrix (see `object_matrix`). Faults do not depend on time: if a change is visible late, exactly
+the first request after the change does not see it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MAXIMUM_CHANGED_BYTES = 1 << 30
 
 
 class Store(BucketStore):
-    """A healthy store of objects, and the base class of all faults.
+    """A healthy object store, and the base class of all faults.
 
-    ``handler`` is the class that handles its requests.
+    ``handler`` is the class of its HTTP request handler.
     """
 
     handler: ClassVar[type[Handler]] = Handler
@@ -50,24 +50,24 @@ class Store(BucketStore):
         self.unseen: set[str] = set()
 
     def forget(self) -> None:
-        """Close the file that contains the objects, as at the end of a process."""
+        """Close the file that contains the objects."""
         self._space.file.close()
 
     def now(self, bucket: str, key: str) -> Object | None:
-        """Return the present object of a key, or None. The fault of the store does not affect this result."""
+        """Return the present object of a key, regardless of the fault; None if there is none."""
         return dict(self.keys_now(bucket)).get(key)
 
     def keys_now(self, bucket: str) -> list[tuple[str, Object]]:
-        """Return (key, object) of all present objects. The fault of the store does not affect this result."""
+        """Return (key, object) of all present objects, regardless of the fault."""
         return BucketStore.keys(self, bucket, "")
 
     def changed(self, key: str, before: Object | None) -> None:
-        """Record the object that a key had before a change."""
+        """Record a change of a key. ``before`` is the object before the change."""
         self.before[key] = before
         self.unseen.add(key)
 
     def first_look(self, key: str) -> bool:
-        """Return whether this is the first request for a key since its last change."""
+        """Return whether this is the first call for the key since its last change."""
         is_first = key in self.unseen
         self.unseen.discard(key)
         return is_first
@@ -88,7 +88,7 @@ class Store(BucketStore):
 def faulty_store(fault: str = "", address: str = "127.0.0.1") -> Iterator[str]:
     """Start a store on this host during the block; yield its endpoint.
 
-    ``fault`` is the name of its fault; an empty name is a healthy store.
+    ``fault`` is the name of the fault. An empty name starts a healthy store.
     """
     held = FAULTS[fault]() if fault else Store()
     held.make_bucket(BUCKET)
@@ -115,7 +115,7 @@ class Requests(Handler):
 
 
 def _of_command(command: str) -> type[Handler]:
-    """Return a handler whose answer to a request such as GET is the object that ``Store.late`` returns."""
+    """Return a handler that answers requests of a method, such as GET, with the object from ``Store.late``."""
 
     class Late(Requests):
         def _done(self) -> None:
@@ -171,7 +171,7 @@ class NegativeCache(
     says="new object not seen",
     may="COMMIT.marker",
 ):
-    """A client that got 404 for an object gets 404 once more after the object exists."""
+    """If a GET of a missing object returned 404, the next GET returns 404 even after the object was created."""
 
     handler = _of_command("GET")
 
@@ -195,7 +195,7 @@ class LateHead(
     fails="VISIBLE.head MULTIPART.hidden DIGEST.kept LIVE.requests LARGE.ranges LIMITS.many CROWD.marker",
     says="new object not seen",
 ):
-    """The first HEAD of a new object gets 404."""
+    """The first HEAD of a new object returns 404."""
 
     handler = _of_command("HEAD")
 
@@ -206,13 +206,13 @@ class LateHead(
 class StaleHead(
     _Stale, fault="stale head", fails="VISIBLE.head MULTIPART.hidden", says="old object after an overwrite"
 ):
-    """The first HEAD after an overwrite describes the old object."""
+    """The first HEAD after an overwrite returns the headers of the old object."""
 
     handler = _of_command("HEAD")
 
 
 class LateShards(_Late, fault="late objects", fails="COMMIT.marker", says="object of a committed checkpoint missing"):
-    """The first GET of a new object of 20 to 30 kB does not find it, though the store has acknowledged it."""
+    """The first GET of a new object of 20 to 30 kB returns 404, although the put was acknowledged."""
 
     handler = _of_command("GET")
 
@@ -228,7 +228,7 @@ class StaleList(
     fails="VISIBLE.list MULTIPART.hidden LIST.pages LIST.names LARGE.ranges LIMITS.many CROWD.marker",
     says="new object not seen",
 ):
-    """The first listing after a put does not show the new object."""
+    """The first listing after a put lacks the new object."""
 
     def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
         found = super().keys(bucket, prefix)
@@ -236,7 +236,7 @@ class StaleList(
 
 
 class ListedAfterDelete(Store, fault="listed after delete", fails="VISIBLE.list", says="deleted object still seen"):
-    """The first listing after a deletion still shows the object."""
+    """The first listing after a deletion still contains the object."""
 
     def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
         found = super().keys(bucket, prefix)
@@ -284,12 +284,11 @@ def _half(found: Object) -> Object:
 
 
 def bytes_of(found: Object) -> bytes:
-    """Return the bytes of an object."""
     return b"".join(os.pread(p.space.file.fileno(), p.bytes, p.offset) for p in found.pieces)
 
 
 def of_bytes(found: Object, data: bytes) -> Object:
-    """Return a copy of an object that has other bytes."""
+    """Return a copy of an object with other content."""
     piece = StoredPart(found.pieces[0].space, len(data), found.etag)
     piece.space.write(piece.offset, data)
     return replace(found, pieces=(piece,))

@@ -1,4 +1,4 @@
-"""Faulty object stores: conditions of requests."""
+"""Faulty object stores that violate the conditions of requests (If-None-Match and If-Match)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HeldParts = tuple[StoredPart, ...]
 
 class _Conditions(Store):
     def loosened(self, condition: Condition) -> Condition:
-        """Return the condition that the store applies in place of the requested one."""
+        """Return the condition that the faulty store applies instead of the requested one."""
         return condition
 
     def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
@@ -29,14 +29,14 @@ class _Conditions(Store):
 class IgnoredCreate(
     _Conditions, fault="If-None-Match ignored", fails="CREATE.put CREATE.multipart", says="condition ignored"
 ):
-    """Every creation succeeds, even if the object exists."""
+    """A request to create an object succeeds, even if the object exists (If-None-Match is ignored)."""
 
     def loosened(self, condition: Condition) -> Condition:
         return Condition(etag=condition.etag)
 
 
 class IgnoredUpdate(_Conditions, fault="If-Match ignored", fails="UPDATE.put", says="condition ignored"):
-    """Every update succeeds, even if the object has another ETag than the condition requires."""
+    """A request to replace an object succeeds, even if its ETag is not the one in If-Match."""
 
     def loosened(self, condition: Condition) -> Condition:
         return Condition(absent=condition.absent)
@@ -45,7 +45,7 @@ class IgnoredUpdate(_Conditions, fault="If-Match ignored", fails="UPDATE.put", s
 class IgnoredByUploads(
     Store, fault="If-None-Match of uploads ignored", fails="CREATE.multipart", says="condition ignored"
 ):
-    """A request that completes an upload ignores its condition."""
+    """The request that completes a multipart upload ignores its condition."""
 
     def end_upload(
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
@@ -54,7 +54,10 @@ class IgnoredByUploads(
 
 
 class _TwoWinners(Store):
-    """Base class: checks a condition and then writes, so that two concurrent requests both find it met."""
+    """Base class: checks the condition before the write instead of atomically.
+
+    Two concurrent requests can both succeed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +92,7 @@ class TwoUpdaters(_TwoWinners, fault="two updaters", fails="UPDATE.put", says="s
 class IgnoredByReads(
     Store, fault="If-Match of reads ignored", fails="RANGE.overwritten", says="condition of a range ignored"
 ):
-    """A read ignores its condition."""
+    """A GET ignores the condition If-Match."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:

@@ -1,4 +1,4 @@
-"""Faulty object stores: parts, digests, ranges, writers and listings."""
+"""Faulty object stores: faults of parts, digests, ranges, overwrites and listings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Wanted = Sequence[tuple[int, str, str]]
 
 
 class EarlyParts(Store, fault="early visible multipart", fails="MULTIPART.hidden CREATE.multipart", says="upload seen"):
-    """A part is visible as an object before the end of its upload."""
+    """A part is visible as an object before its upload is completed."""
 
     def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
         super().put_part(bucket, upload, number, piece)
@@ -48,14 +48,14 @@ class PartsAsTheyCame(
     fails="MULTIPART.parts LARGE.ranges LIMITS.many",
     says="object is not its parts",
 ):
-    """The parts of an object are in the order of their arrival."""
+    """A completed object has its parts in the order of their arrival, instead of their part numbers."""
 
     def _publish(self, bucket: str, key: str, pieces: tuple[StoredPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
 
 
 class AllParts(Store, fault="parts that were not named", fails="MULTIPART.parts", says="object is not its parts"):
-    """An object has all uploaded parts, including parts that the completing request does not name."""
+    """A completed object contains all uploaded parts, including those missing in the completing request."""
 
     def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
         found = self._upload(bucket, upload)
@@ -85,7 +85,7 @@ class HiddenUploads(
 
 
 class SmallParts(Store, fault="small parts accepted", fails="LIMITS.parts", says="not refused"):
-    """Parts of any size are accepted, not only as the last part."""
+    """Parts of any size are accepted, although only the last part may be small."""
 
     def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
         try:
@@ -138,7 +138,7 @@ class OnlyMd5(
 
 
 class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", says="refused object is there"):
-    """An object with a wrong digest is refused, but is stored nevertheless."""
+    """An object with a wrong digest is refused, but stored."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _put(self, upload: str, number: str) -> None:
@@ -174,7 +174,7 @@ class ForgottenChecksums(Store, fault="forgotten checksums", fails="DIGEST.kept"
 
 
 class ShiftedRange(Store, fault="shifted range", fails="RANGE.bytes RANGE.overwritten", says="wrong bytes in a range"):
-    """A range that does not begin at the start returns bytes from one byte earlier."""
+    """A range that does not start at 0 returns bytes from one byte earlier."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:
@@ -190,7 +190,7 @@ class IgnoredRange(
     fails="RANGE.bytes RANGE.overwritten LARGE.ranges LIMITS.many",
     says="wrong bytes in a range",
 ):
-    """A request for a range returns the whole object."""
+    """A GET of a range returns the complete object."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:
@@ -199,7 +199,7 @@ class IgnoredRange(
 
 
 class SwappedParts(Store, fault="swapped ranges", fails="RANGE.bytes", says="wrong bytes in a range"):
-    """If a range crosses the border of two parts, the bytes of the second part come first."""
+    """A GET of a range over two parts returns the bytes of the second part first."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:
@@ -215,7 +215,7 @@ class SwappedParts(Store, fault="swapped ranges", fails="RANGE.bytes", says="wro
 class Torn(
     _Late, fault="torn overwrite", fails="OVERWRITE.writers", says="object of several writers", may="RANGE.overwritten"
 ):
-    """The first GET after an overwrite of the same size has the second half of the old object."""
+    """The first GET after an overwrite of the same size returns the second half of the old object."""
 
     handler = _of_command("GET")
 
@@ -244,7 +244,7 @@ class _Pages(Store):
 
 
 class MissingKeys(_Pages, fault="missing keys", fails="LIST.pages", says="key missing in a listing"):
-    """A page of a long listing lacks its last key."""
+    """Every page of a long listing except the last page lacks its last key."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
         if page.find("NextContinuationToken") is not None and found:
@@ -252,7 +252,7 @@ class MissingKeys(_Pages, fault="missing keys", fails="LIST.pages", says="key mi
 
 
 class DoubledKeys(_Pages, fault="doubled keys", fails="LIST.pages", says="key listed twice"):
-    """A page of a long listing names its last key twice."""
+    """Every page of a long listing except the last page contains its last key twice."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
         if page.find("NextContinuationToken") is not None and found:
@@ -260,7 +260,7 @@ class DoubledKeys(_Pages, fault="doubled keys", fails="LIST.pages", says="key li
 
 
 class WrongOrder(_Pages, fault="wrong order", fails="LIST.pages LIST.names", says="keys in wrong order"):
-    """A page names its last key first."""
+    """A page of a listing contains its last key first."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
         if len(found) > 1:
@@ -278,7 +278,7 @@ class OnePage(_Pages, fault="one page only", fails="LIST.pages", says="key missi
 
 
 class FoldedKeys(Store, fault="keys folded to lower case", fails="LIST.names", says="key missing in a listing"):
-    """Keys that differ only in case name the same object."""
+    """Keys that differ only in case refer to the same object."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _done(self) -> None:
@@ -287,7 +287,7 @@ class FoldedKeys(Store, fault="keys folded to lower case", fails="LIST.names", s
 
 
 class CleanedKeys(Store, fault="keys cleaned like paths", fails="LIST.names", says="key refused"):
-    """Doubled slashes in a key are refused."""
+    """Keys with doubled slashes are refused."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _done(self) -> None:

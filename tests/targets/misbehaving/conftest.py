@@ -1,4 +1,4 @@
-"""A fixture that switches faults on. At the end of a test, it checks that each fault had an effect."""
+"""A fixture that enables faults, and checks at the end of a test that each fault had an effect."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.support.targets.misbehaving import FAULTS, Target
 
 @pytest.fixture
 def faulty(target) -> Iterator[Callable[..., Target]]:
-    """Return a function that switches a fault on and returns the target.
+    """Return a function that enables a fault and returns the target.
 
-    At the end of the test, each fault must have had an effect.
+    At the end of the test, each enabled fault must have had an effect.
     """
     switched: list[str] = []
 

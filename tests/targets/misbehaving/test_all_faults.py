@@ -1,4 +1,4 @@
-"""Every fault of the table has a test here or in the matrix of faults. Several faults can act at the same time."""
+"""Every fault has a test here or a row in the fault matrix. Several faults can be enabled at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.targets.misbehaving import FAULTS
 
 
 def faults_named_in(module: Path) -> set[str]:
-    """Return the faults that the marks ``of(…)`` of a test module name."""
+    """Return the fault names in the decorators ``@of(…)`` of a test module."""
     calls = (node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call))
     of = (call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "of")
     return {ast.literal_eval(word) for call in of for word in call.args}

@@ -1,4 +1,4 @@
-"""Faults of bytes act as their descriptions say, and end when they are cleared."""
+"""Faults of bytes have the described effect, and have none after `clear`."""
 
 from __future__ import annotations
 

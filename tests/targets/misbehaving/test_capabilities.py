@@ -1,4 +1,4 @@
-"""Faults that refuse calls or report wrong values act as their descriptions say, and end when they are cleared."""
+"""Faults that refuse calls or report wrong values have the described effect, and have none after `clear`."""
 
 from __future__ import annotations
 

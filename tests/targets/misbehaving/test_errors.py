@@ -1,4 +1,4 @@
-"""Power cuts, errors and full volumes act as their descriptions say, and end when they are cleared."""
+"""Power cuts, errors and full volumes have the described effect, and have none after `clear`."""
 
 from __future__ import annotations
 

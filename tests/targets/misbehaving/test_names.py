@@ -1,4 +1,4 @@
-"""Faults of names act as their descriptions say, and end when they are cleared."""
+"""Faults of names have the described effect, and have none after `clear`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.targets.faulty import fails_with, of, polled, write
 
 
 def seen_by_others(program: str, *words: object) -> str:
-    """Run a Python program in a separate process; return its output, or the last line of its error."""
+    """Run a Python program in a separate process; return its output, or else the last line of its error output."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program, *map(str, words)], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Faults that delay or block calls act as their descriptions say. When they are cleared, calls continue."""
+"""Faults that delay or block calls have the described effect. After `clear`, blocked calls continue."""
 
 from __future__ import annotations
 

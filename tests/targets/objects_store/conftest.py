@@ -1,4 +1,4 @@
-"""Fixtures: a server without faults, a server with faults, and a store on the first."""
+"""Fixtures: a healthy server, a faulty server, and a store on the healthy server."""
 
 from __future__ import annotations
 

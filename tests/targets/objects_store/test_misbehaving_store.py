@@ -1,4 +1,4 @@
-"""A bucket that answers late, wrongly, with "busy", or never: the error is retried or reported, or the save fails."""
+"""A bucket that answers late, wrongly, with "busy", or never: the client retries, or reports an error."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_store_that_is_busy_for_a_moment_is_asked_again_and_counted(server):
 
 
 def unused_endpoint() -> str:
-    """Return a URL at which no server listens."""
+    """Return a URL on which no server listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -142,7 +142,7 @@ def test_another_checksum_than_that_of_what_was_sent_fails_the_save(server, size
     ["put", "end", *(pytest.param(r, marks=THOROUGH) for r in ("begin", "part", "head", "get", "delete", "abort"))],
 )
 def test_a_connection_that_is_cut_is_made_again(server, request_):
-    """A request whose connection is cut is sent again. The store has executed the first one, without an answer."""
+    """The client repeats a request whose connection was cut, although the store has executed the request."""
     storage, area = made(server.endpoint, f"cut-{request_}")
     store = open_store(area)
     server.faults.append(Fault(request=request_, way="cut", times=1))
@@ -163,10 +163,7 @@ def test_a_connection_that_is_cut_is_made_again(server, request_):
 
 
 def test_an_answer_that_a_cut_connection_makes_shorter_is_no_answer():
-    """An answer that is shorter than announced is an error.
-
-    A read alone does not show that the connection ended too early.
-    """
+    """An answer that is shorter than its announced length is an error. The read call itself does not report it."""
     with faulty_store("reset connections") as endpoint, contextlib.closing(bucket_of(endpoint)) as bucket:
         bucket.put("large", bytes(PART))
         with pytest.raises(OSError, match=CUT.format(promised=f"{PART:,}", offset="0")):
@@ -211,7 +208,7 @@ def test_a_connection_that_is_reset_in_a_body_says_which_bytes_were_received():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> Path:
-    """Write a self-signed certificate for localhost and its key to a file; return the file."""
+    """Write a self-signed certificate for localhost and its key to one file; return the file."""
     return write_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
 
 
@@ -261,10 +258,7 @@ def test_a_bucket_that_may_not_be_listed_is_told_with_the_permission(server):
 
 
 def test_an_endpoint_that_names_the_bucket_itself_is_told_with_the_one_that_does_not(monkeypatch):
-    """If the host name of an endpoint contains the bucket, the message proposes the endpoint without it.
-
-    The server would take the bucket in the path for a part of the key.
-    """
+    """If the host name of the endpoint contains the bucket, the error proposes the endpoint without the bucket."""
 
     def unknown(*_asked):
         raise of_answer(404, b"<Error><Code>NoSuchKey</Code></Error>", "list", f"s3://{BUCKET}")
@@ -276,7 +270,7 @@ def test_an_endpoint_that_names_the_bucket_itself_is_told_with_the_one_that_does
 
 
 def test_a_connection_is_idle_from_the_end_of_an_answer_on(honest, monkeypatch):
-    """A connection is idle only after the end of an answer, so a long request does not count as idle time."""
+    """The idle time of a connection starts at the end of an answer. The time of a long request does not count."""
     # Between an answer and a request the clock is read four times, between two requests five times: 4.4 s and 5.5 s.
     connected, seconds = [], itertools.count(step=1.1)
     connect = http.client.HTTPConnection.connect

@@ -1,6 +1,6 @@
 """A bucket as a target: multipart uploads, acknowledgements, keys and clean-up.
 
-test_store_contract tests the common properties of all targets.
+test_store_contract tests the properties that all targets have in common.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_an_empty_object_is_one(store):
 
 
 def test_a_part_is_sent_from_the_caller_s_memory(store):
-    """A part is sent without a complete copy. The client library may copy a piece of it."""
+    """A part is sent without a complete copy in memory. The client library may copy small pieces."""
     part = 16 << 20
     store._bucket.part_bytes = part
     sink = store.begin(REF, Phases()).create("a.pt", 3 * part)
@@ -87,10 +87,7 @@ def test_a_part_is_sent_from_the_caller_s_memory(store):
 
 
 def test_an_error_of_the_store_keeps_no_memory_of_its_callers(store):
-    """An error that the store handles is not kept.
-
-    It would keep its frames alive, and with them the buffers of the caller.
-    """
+    """The store does not keep a handled error. The error's stack frames would keep the caller's buffers in memory."""
 
     def asked() -> weakref.ref:
         held = threading.Event()

@@ -1,4 +1,4 @@
-"""Every command for cleaning up a bucket is run as printed. Versions of objects are found, reported and removed."""
+"""The printed commands for cleaning up a bucket work. Versions of objects are found, reported and removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSIONED = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfi
 
 
 def command_in(sentence: str) -> str:
-    """Return the command with which a message ends."""
+    """Return the command at the end of a message."""
     return sentence[sentence.index("python -m ") :]
 
 
@@ -37,7 +37,7 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
 
 
 def below(endpoint: str, prefix: str) -> list[str]:
-    """Return the keys below a prefix in a server's bucket, including keys of unfinished uploads."""
+    """Return the keys below a prefix in a server's bucket, and the keys of unfinished uploads below it."""
     keys, uploads = what_lies_in(endpoint)
     return [key for key in (*keys, *(key for key, _ in uploads)) if key.startswith(f"{prefix}/")]
 
@@ -110,7 +110,7 @@ def test_a_bucket_that_may_not_be_asked_for_versions_needs_the_operator_s_word(s
 
 @pytest.fixture(scope="module")
 def versioned():
-    """Start a server of the project moto with a bucket that keeps versions; return its endpoint."""
+    """Start a moto server (of another project) with a versioned bucket; return its endpoint."""
     with moto_server() as endpoint:
         with contextlib.closing(bucket_of(endpoint)) as bucket:
             bucket._wire.ask("set versioning", "PUT", bucket.place.url, query=[("versioning", "")], body=VERSIONED)

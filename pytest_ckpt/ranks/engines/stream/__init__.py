@@ -1,1 +1,1 @@
-"""Engine ``stream``: direct I/O from small buffers, with its containers, buffers and threads."""
+"""Engine ``stream``, which uses direct I/O from small buffers, and its files, buffers and threads."""

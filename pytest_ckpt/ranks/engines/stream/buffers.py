@@ -1,4 +1,4 @@
-"""Memory for direct I/O: aligned, touched before use, reused, and in huge pages if the kernel provides them."""
+"""Memory for direct I/O. It is aligned and written once before use. It is in huge pages if the kernel provides them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _HUGE_PAGE_BYTES = 2 << 20
 
 
 class Buffers:
-    """``count`` buffers of ``size`` bytes each, aligned to a huge page or, if they are smaller, to their size."""
+    """``count`` buffers of ``size`` bytes each, in one block of memory.
+
+    The block is aligned to a huge page (2 MiB).
+    """
 
     def __init__(self, count: int, size: int) -> None:
         whole = -(-count * size // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES

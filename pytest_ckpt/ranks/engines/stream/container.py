@@ -1,4 +1,4 @@
-"""Generates and compares the bytes of a torch.save container without torch."""
+"""Generates and compares the bytes of a file in torch.save's format (a container), without torch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _ByteRange:
-    """The bytes from ``start`` up to, but without, ``stop`` of a file. They belong to tensor ``number`` of the file;
-    -1: to no tensor.
+    """The bytes of a file from ``start`` to ``stop`` - 1. They belong to tensor number ``number``, or to no tensor if
+    it is -1.
     """
 
     start: int
@@ -32,7 +32,7 @@ class _ByteRange:
 
 
 class FileImage:
-    """The content of one file of one rank. Any range can be generated, or compared with bytes that were read.
+    """The content of one file of one rank. Any byte range can be generated, or compared with bytes that were read.
 
     ``first_tensor`` is the number of the file's first tensor among the rank's tensors.
     """
@@ -62,8 +62,10 @@ class FileImage:
         return self._container.bytes
 
     def become(self, checkpoint: int) -> None:
-        """Switch to another checkpoint: write the checksums of its tensors, and the id derived from them, into the
-        bytes between the tensors.
+        """Switch to the content of checkpoint number ``checkpoint``.
+
+        This writes the checksums of the checkpoint's tensors, and the id that is derived from them, into the bytes
+        between tensors.
         """
         if checkpoint == self._checkpoint:
             return
@@ -81,7 +83,7 @@ class FileImage:
         _put(self._identity_checksum_places, zlib.crc32(self._identity.tobytes()))
 
     def make(self, out: Bytes, offset: int) -> None:
-        """Write the file's bytes from ``offset`` on into ``out``; zeros follow after the end of the file."""
+        """Write the file's bytes from ``offset`` on into ``out``. Fill the space after the end of the file with zeros."""
         for part, stretch, inside in self._parts(out, offset):
             if stretch.number < 0:
                 part[:] = self._pieces[stretch.start][inside : inside + len(part)]
@@ -91,15 +93,15 @@ class FileImage:
             out[max(0, self.bytes - offset) :] = 0
 
     def tensor_bytes(self, start: int, stop: int) -> int:
-        """Return how many of the file's bytes from ``start`` up to ``stop`` belong to tensors."""
+        """Return the number of tensor bytes among the file's bytes from ``start`` to ``stop`` - 1."""
         return sum(last - first for stretch, first, last in self._within(start, stop) if stretch.number >= 0)
 
     def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, TensorKey | None, int, Bytes | None]]:
-        """Split ``data``, the bytes of the file from ``offset`` on, at each place where a tensor or other content
-        begins.
+        """Split the bytes of the file at each offset where a tensor, or content between tensors, begins.
 
-        For a tensor, yield (bytes, number of the tensor in the file, tensor's key, offset in the tensor, None). For
-        other content, yield (bytes, -1, None, offset in this content, expected bytes).
+        ``data`` contains the bytes of the file from ``offset`` on. For a tensor, yield (bytes, number of the tensor in
+        the file, tensor's key, offset in the tensor, None). For other content, yield (bytes, -1, None, offset in this
+        content, expected bytes).
         """
         for part, stretch, inside in self._parts(data, offset):
             if stretch.number < 0:
@@ -108,7 +110,7 @@ class FileImage:
                 yield part, stretch.number, self._tensors[stretch.number], inside, None
 
     def _places_of(self, offsets: Sequence[int], size: int = 4) -> list[Bytes]:
-        """Return a view of the ``size`` bytes at each of these file offsets, none of which is in a tensor."""
+        """Return a view of the ``size`` bytes at each of the file's ``offsets``. The offsets must be outside tensors."""
         starts = sorted(self._pieces)
         views = []
         for offset in offsets:
@@ -134,8 +136,8 @@ class FileImage:
             yield data[start - offset : stop - offset], stretch, start - stretch.start
 
     def _within(self, start: int, stop: int) -> Iterator[tuple[_ByteRange, int, int]]:
-        """Yield each byte range that overlaps ``start`` .. ``stop``, with the file offsets where the overlap begins and
-        ends.
+        """Yield each byte range that overlaps ``start`` to ``stop`` - 1, and the file offsets where the overlap begins
+        and ends.
         """
         for number in range(bisect.bisect_right(self._ends, start), len(self._stretches)):
             stretch = self._stretches[number]

@@ -1,22 +1,25 @@
-"""Computes the layout of torch.save's container without torch: a zip file with tensors at block boundaries.
+"""Computes the layout of torch.save's file format (a container) without torch: a zip file with tensors at block
+boundaries.
 
-The file is byte-identical to the file that torch.save writes for a plain dictionary of contiguous tensors into a file
-object under ``torch.utils.serialization.config.save.storage_alignment = 4096``. Sources: torch/serialization.py
-(`_save`), caffe2/serialize/inline_container.cc (PyTorchStreamWriter) and miniz.c (mz_zip_writer_add_mem_ex_v2,
-mz_zip_writer_finalize_archive) of torch 2.13. `pytest_ckpt.ranks.engines.container_check` compares it with the
-installed torch. One case is not implemented: if a tensor begins with the signature of a data descriptor (one tensor in
-2^32), torch mistakes it for a descriptor and folds four of its bytes into the serialization id.
+The file is byte-identical to the file of torch.save for a plain dictionary of contiguous tensors. torch.save must write
+to a file object, with ``torch.utils.serialization.config.save.storage_alignment = 4096``. Sources in torch 2.13:
+torch/serialization.py (`_save`), caffe2/serialize/inline_container.cc (PyTorchStreamWriter) and miniz.c
+(mz_zip_writer_add_mem_ex_v2, mz_zip_writer_finalize_archive). `pytest_ckpt.ranks.engines.container_check` compares the
+file with the installed torch's file.
 
-The record ``.data/serialization_id`` contains 20 digits computed from the records' names and 20 digits computed from
-their CRC-32. Source: PyTorchStreamWriter::writeSerializationId (caffe2/serialize/inline_container.cc). Both halves fold
-hashes with c10::hash_combine. The names are folded in the iteration order of a libstdc++ std::unordered_set. This order
-is computed here, from std::hash<std::string>, the growth of the buckets, and the position of a new element.
+One case is not implemented: a tensor that begins with the signature of a zip data descriptor (one tensor in 2^32).
+torch mistakes such a tensor for a descriptor, and folds four of its bytes into the serialization id.
 
-The pickle of a dictionary of tensors is written opcode by opcode, because it refers to functions of torch. It uses
-protocol 2 and references tensors by their storages. Like CPython's pickler, it numbers each object when it is first
-written (BINPUT) and uses this number later (BINGET).
+The record ``.data/serialization_id`` contains 40 digits. The first 20 digits are computed from the records' names, the
+other 20 from the records' CRC-32. Source: PyTorchStreamWriter::writeSerializationId. Both halves fold hashes with
+c10::hash_combine. The names are folded in the iteration order of a libstdc++ std::unordered_set. This module computes
+that order from std::hash<std::string>, the bucket counts, and the position of each new element.
 
-This module does not import numpy, so a process that only needs sizes is ready sooner.
+The pickle of the dictionary is written opcode by opcode, because it refers to functions of torch. It uses pickle
+protocol 2, and refers to tensors by their storages. Like CPython's pickler, it numbers each object when the object is
+first written (BINPUT), and refers to it by this number later (BINGET).
+
+This module does not import numpy, so a process that only needs sizes starts sooner.
 """
 
 from __future__ import annotations
@@ -78,7 +81,7 @@ class Filler:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """The place of one tensor's bytes in the file, and the places of their CRC-32 (each is 4 bytes, little-endian)."""
+    """The offset and size of a tensor's data in the file, and the offsets of their CRC-32 (4 bytes, little-endian)."""
 
     offset: int
     bytes: int
@@ -87,12 +90,12 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Container:
-    """The layout of one file of ``bytes`` bytes: the ``records`` of its tensors in their order, and all other bytes in
-    ``pieces``.
+    """The layout of one file of ``bytes`` bytes.
 
-    In the pieces, the CRC-32 of the tensors are 0, and the second half of the serialization id (the record
-    ``identity``) contains zeros; the id's CRC-32 is computed with these zeros. ``checksums_before`` and
-    ``checksums_behind`` are the CRC-32 of the records before and after the tensors.
+    ``records`` are its tensors in order, ``pieces`` are all other bytes. The pieces contain zeros for the CRC-32 of
+    tensors, and for the second half of the serialization id (the record ``identity``). The id's own CRC-32 is computed
+    with these zeros. ``checksums_before`` and ``checksums_behind`` are the CRC-32 of the records before and after the
+    tensors.
     """
 
     bytes: int
@@ -104,12 +107,12 @@ class Container:
 
 
 def identity_half(container: Container, checksums: Iterable[int]) -> bytes:
-    """Return the second half of the serialization id of a container whose tensors have these CRC-32."""
+    """Return the second half of a container's serialization id. ``checksums`` are the CRC-32 of its tensors."""
     return checksums_digits((*container.checksums_before, *checksums, *container.checksums_behind))
 
 
 def container_of(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> Container:
-    """Return the container of a file with these tensors, each of at least one element.
+    """Return the layout of a file with these tensors. Each tensor must have at least one element.
 
     ``alignment_bytes`` is torch's ``storage_alignment``, a power of two; torch.save's own default is 64.
     """
@@ -140,9 +143,7 @@ def container_of(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYT
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A record that has been added: its name, size and CRC-32, and the offsets of its header, its data and its CRC-32
-    in the descriptor.
-    """
+    """A record of the zip file: name, size, CRC-32, and offsets of the header, the data and the CRC-32 after the data."""
 
     name: bytes
     header: int
@@ -155,7 +156,7 @@ class _Entry:
 class _File:
     """A zip file as miniz writes it with MZ_ZIP_FLAG_WRITE_ZIP64, with uncompressed records.
 
-    The data of a hole are not part of ``pieces``, only their place.
+    ``pieces`` contains all bytes of the file except the data of holes.
     """
 
     def __init__(self, alignment_bytes: int) -> None:
@@ -170,7 +171,7 @@ class _File:
         return self._add(name, len(data), data)
 
     def add_hole(self, name: str, size: int) -> int:
-        """Add a record of ``size`` bytes whose data are not known, with a CRC-32 of 0. Return its number."""
+        """Add a record of ``size`` bytes whose data are not known yet; its CRC-32 is written as 0. Return its number."""
         return self._add(name, size, None)
 
     def _add(self, name: str, size: int, data: bytes | None) -> int:
@@ -193,7 +194,7 @@ class _File:
         return len(self._entries) - 1
 
     def end(self) -> tuple[Record, ...]:
-        """Write the central directory; return the records in the order of their addition."""
+        """Write the zip's central directory. Return the records in the order in which they were added."""
         start, records = self.bytes, []
         for entry in self._entries:
             places = (entry.checksum_offset, self.bytes + _CHECKSUM_IN_CENTRAL)
@@ -229,18 +230,18 @@ def _central(entry: _Entry) -> bytes:
 
 
 def _large_fields(size: int, stored: int, header: int) -> bytes:
-    """Return the zip64 field for values that do not fit in 32 bits: the sizes of the data, the offset of the local
-    header.
+    """Return the zip64 field, which contains the values that do not fit in 32 bits.
 
-    If all values fit, return no bytes.
+    Possible values are the sizes of the data and the offset of the local header. If all values fit, return no bytes.
     """
     values = ([size, stored] if size >= _MAXIMUM_32 else []) + ([header] if header >= _MAXIMUM_32 else [])
     return struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values) if values else b""
 
 
 def names_digits(names: Sequence[str]) -> bytes:
-    """Return the first half of the serialization id, a digest of the names of all records except
-    the id's own. ``names`` are in the order in which the records are written.
+    """Return the first half of the serialization id, which is a hash of record names.
+
+    ``names`` are the names of all records except the id, in the order of writing.
     """
     folded = 0
     for _, hashed in _in_order_of_set([(name, hash_of(name.encode())) for name in names]):
@@ -249,8 +250,9 @@ def names_digits(names: Sequence[str]) -> bytes:
 
 
 def checksums_digits(checksums: Iterable[int]) -> bytes:
-    """Return the second half of the serialization id, computed from the CRC-32 of all other records in the order of
-    writing.
+    """Return the second half of the serialization id, which is a hash of CRC-32.
+
+    ``checksums`` are the CRC-32 of all records except the id, in the order of writing.
     """
     folded = 0
     for checksum in checksums:
@@ -259,7 +261,7 @@ def checksums_digits(checksums: Iterable[int]) -> bytes:
 
 
 def hash_of(data: bytes) -> int:
-    """Return std::hash<std::string> of libstdc++ on 64 bits."""
+    """Return the hash that libstdc++'s std::hash<std::string> computes on 64 bits."""
     hashed = _SEED ^ (len(data) * _MULTIPLIER & _WORD)
     whole = len(data) & ~7
     for start in range(0, whole, 8):
@@ -281,11 +283,12 @@ def _combine(seed: int, value: int) -> int:
 
 
 def _in_order_of_set(elements: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return (name, hash) pairs in the iteration order of a std::unordered_set after their insertion one by one.
+    """Return (name, hash) pairs in the iteration order of a std::unordered_set into which they were inserted one by
+    one.
 
-    A set is one chain, in which the elements of a bucket are adjacent. The first element of a bucket is inserted at the
-    front of the chain, later elements at the front of their bucket. When the set grows, all elements are inserted
-    again, from front to back.
+    A set is one chain of elements; the elements of a bucket are adjacent. The first element of a bucket is inserted at
+    the front of the chain. A later element is inserted at the front of its bucket. When the set grows, all elements are
+    inserted again, from front to back.
     """
     sizes = iter(_BUCKETS)
     buckets, chain = next(sizes), _Chain()
@@ -300,15 +303,17 @@ def _in_order_of_set(elements: Sequence[tuple[str, int]]) -> list[tuple[str, int
 
 
 class _Chain:
-    """The chain of elements of a std::unordered_set: its buckets from back to front, each with its
-    elements in order.
+    """The chain of elements of a std::unordered_set.
+
+    ``_buckets`` contains the buckets from the back of the chain to its front; the elements of a bucket are in chain
+    order.
     """
 
     def __init__(self) -> None:
         self._buckets: dict[int, list[tuple[str, int]]] = {}
 
     def insert(self, element: tuple[str, int], bucket: int) -> None:
-        """Insert an element at the front of its bucket; a new bucket is inserted at the front of the chain."""
+        """Insert an element at the front of its bucket. A new bucket is inserted at the front of the chain."""
         self._buckets.setdefault(bucket, []).insert(0, element)
 
     def elements(self) -> Iterable[tuple[str, int]]:
@@ -318,8 +323,9 @@ class _Chain:
 
 
 def pickled(tensors: Sequence[Tensor]) -> bytes:
-    """Return ``data.pkl``, the pickle of a dictionary of one-dimensional tensors by name. Storages are numbered in
-    order.
+    """Return ``data.pkl``, the pickle of a dictionary of one-dimensional tensors by name.
+
+    The storages are numbered in the order of the tensors.
     """
     out = _Pickle()
     out.write(pickle.PROTO + b"\x02" + pickle.EMPTY_DICT)
@@ -339,7 +345,7 @@ def pickled(tensors: Sequence[Tensor]) -> bytes:
 
 
 def _item(out: _Pickle, number: int, tensor: Tensor) -> None:
-    """Write a name and its tensor: _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks)."""
+    """Write one dictionary item: a name and a tensor, as a call of torch._utils._rebuild_tensor_v2."""
     out.text(tensor.name)
     out.function(_REBUILD)
     out.write(pickle.MARK)
@@ -368,7 +374,7 @@ def _item(out: _Pickle, number: int, tensor: Tensor) -> None:
 
 
 class _Pickle:
-    """A pickle in protocol 2: its opcodes, and the numbers of the written objects."""
+    """A pickle in protocol 2, with the number of each object that was written."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -380,13 +386,13 @@ class _Pickle:
         self.data += data
 
     def number(self) -> int:
-        """Give the next number to the object that was written last, and return it."""
+        """Assign the next number to the object that was written last. Return the number."""
         number, self._count = self._count, self._count + 1
         self._reference(pickle.BINPUT, pickle.LONG_BINPUT, number)
         return number
 
     def text(self, text: str, *, again: bool = False) -> None:
-        """Write a text; with ``again``, later occurrences refer to the same object."""
+        """Write a text. With ``again``, write it only once; later calls refer to the first text."""
         if again and self._refer(text):
             return
         data = text.encode()
@@ -396,7 +402,7 @@ class _Pickle:
             self._known[text] = number
 
     def function(self, name: str) -> None:
-        """Write a function or class by its module and name, separated by a space."""
+        """Write a reference to a function or class. ``name`` is its module and its name, separated by a space."""
         if not self._refer(name):
             self.write(pickle.GLOBAL + name.replace(" ", "\n").encode() + b"\n")
             self._known[name] = self.number()

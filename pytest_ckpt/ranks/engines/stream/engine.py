@@ -1,12 +1,15 @@
 """Engine ``stream`` writes the same files as engine ``torch``, without torch. Its memory use does not depend on the
-model.
+size of the model.
 
-A rank computes the containers of its files from its shard. It generates their bytes in small buffers just before it
-writes them. Several requests are in flight, with direct I/O if the target supports it. A load reads at most 64 files in
-one pass, into the same buffers. During the reads, other threads compare every byte and return the buffers. If a read
-waits for a buffer, the wait is timed, because the storage does not cause it.
+A rank computes the containers of its files (torch.save's file format) from the shapes of its tensors. It generates
+their bytes in small buffers just before it writes them. Several requests are in flight, with direct I/O if the target
+supports it.
 
-If a copy of the state is saved, the state and its copy are in memory.
+A load reads the files in groups of at most 64, each group in one pass, into the same buffers. During the reads, other
+threads compare every byte and free the buffers. If a read waits for a free buffer, this wait is timed separately,
+because the storage does not cause it.
+
+If the strategy saves a copy of the state, the state and its copy are in memory too.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ _STAGED_PIECE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request for ``bytes`` bytes from ``offset`` on of the file with number ``file``."""
+    """A request for ``bytes`` bytes of file number ``file``, from ``offset`` on."""
 
     file: int
     offset: int
@@ -60,7 +63,7 @@ class _Request:
 
 
 class StreamEngine:
-    """The engine `stream`. It keeps its buffers in memory and, during a load, a few machine words per request."""
+    """The engine ``stream``. Its memory contains the buffers and, during a load, a few machine words per request."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
         self._files = shard.files
@@ -82,7 +85,7 @@ class StreamEngine:
         self._prepared: list[Arrival[_Request]] = []
 
     def facts(self) -> dict[str, str]:
-        """Return how requests are made and which memory they use."""
+        """Return how requests are made, and which memory they use."""
         slots = self._buffers.slots
         buffer_bytes = sum(len(slot) for slot in slots)
         # The last huge page may extend past the buffers.
@@ -100,10 +103,10 @@ class StreamEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Switch the files to checkpoint number ``checkpoint``. Only their checksums are computed now; the bytes are
-        generated when they are written.
+        """Switch the files to the content of checkpoint number ``checkpoint``.
 
-        If a copy of the state is saved, the state exists in memory, so its bytes are generated here.
+        Only checksums are computed now; the other bytes are generated when they are written. If the strategy saves a
+        copy of the state, the state is in memory, so all bytes are generated now.
         """
         for image in self._images:
             image.become(checkpoint)
@@ -112,17 +115,16 @@ class StreamEngine:
             self._staged.fill()
 
     def expect_parts(self, part_bytes: Callable[[int], int]) -> None:
-        """If parts are larger than requests, allocate buffers for the parts of the largest file, outside the timed
-        part.
+        """Allocate larger buffers if the target writes files in parts that are larger than a request.
 
-        ``part_bytes`` returns the size of a part for a file of a given size.
+        ``part_bytes`` returns the size of a part for a file of a given size. Call this outside the timed part.
         """
         largest = max((part_bytes(image.bytes) for image in self._images), default=0)
         if largest > self._request_bytes:
             self._use(largest)
 
     def state(self) -> list[Bytes]:
-        """Return the memory of the files' content; an empty list if the state is not kept in memory."""
+        """Return the memory of the files' content. If the state is not in memory, return an empty list."""
         return self._staged.state if self._staged else []
 
     def stage(self) -> int:
@@ -151,15 +153,15 @@ class StreamEngine:
         return 1
 
     def expect(self, checkpoint: int) -> None:
-        """Switch the files to the checkpoint of the next load, whose bytes are compared while they arrive."""
+        """Switch the files to the checkpoint of the next load, because bytes are compared during the load."""
         for image in self._images:
             image.become(checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read and compare all files. Return the number of tensor bytes read. Time that comparisons take after the last
-        byte has arrived is left out.
+        """Read and compare all files in step 0. Return the number of tensor bytes read.
 
-        All data are read in step 0. In later steps only other ranks have work, and this rank returns 0.
+        The time of comparisons after the last byte has arrived is not counted. In later steps, this rank does nothing
+        and returns 0; other ranks may need more steps.
         """
         self._found = _Findings()
         if step:
@@ -182,9 +184,7 @@ class StreamEngine:
         return self._found.loaded
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Return the results of the comparisons that were made during the reads, and the faults in the sizes and ends
-        of files.
-        """
+        """Return the results of the comparisons during the load, with the faults in the sizes of files."""
         del checkpoint
         findings = self._found
         for request, got in findings.read:
@@ -208,7 +208,7 @@ class StreamEngine:
         return findings.comparison()
 
     def prepare_comparison(self) -> None:
-        """Fill the buffers with the content of the largest file's first requests, for `compare_prepared`."""
+        """Fill the buffers with the first bytes of the largest file, for `compare_prepared`."""
         self._prepared = []
         if not self._images:
             return
@@ -220,10 +220,10 @@ class StreamEngine:
             self._prepared.append(Arrival(request, slot, count))
 
     def compare_prepared(self, seconds: float) -> int:
-        """Compare the prepared data repeatedly, with as many threads as in a load. Return the number of bytes compared.
+        """Compare the prepared data repeatedly, with as many threads as a load. Return the number of bytes compared.
 
-        It ends after ``seconds``, or when as many bytes were compared as the files have. Raises ValueError if the data
-        in memory are wrong.
+        The comparison ends after ``seconds``, or earlier, when its bytes equal the total size of the files. Raises
+        ValueError if the data in memory are wrong.
         """
         self._found = _Findings()
         ends, turns = time.perf_counter() + seconds, itertools.cycle(self._prepared)
@@ -250,7 +250,7 @@ class StreamEngine:
         return compared
 
     def release(self) -> None:
-        """Close open files and end the threads. The buffers are kept, because they are already touched."""
+        """Close open files and end the threads. The buffers are kept for the next use."""
         self._pool.dismiss()
         for number in list(self._open):
             self._close(number)
@@ -277,7 +277,7 @@ class StreamEngine:
         self._way = source.way
 
     def _cut_sink(self, image: FileImage, sink: Sink) -> list[_Request]:
-        """Split a file into requests that a sink accepts: whole blocks, or whole parts if the sink has parts."""
+        """Split a file into requests that a sink accepts: complete blocks, or complete parts if the sink has parts."""
         step = sink.part_bytes or self._request_bytes
         if step > self._request_bytes:
             self._use(step)
@@ -290,7 +290,7 @@ class StreamEngine:
         return [_Request(number, offset, min(step, stop - offset)) for offset in range(start, stop, step)]
 
     def _read_files(self, numbers: Sequence[int], clock: Clock) -> Ring[_Request]:
-        """Read the open files in one pass, while other threads compare the data. Return the ring of buffers, with its
+        """Read the open files in one pass, while other threads compare the data. Return the ring of buffers with its
         times.
         """
         requests = [request for number in numbers for request in self._cut_file(number)]
@@ -317,9 +317,7 @@ class StreamEngine:
         return ring
 
     def _compare(self, arrival: Arrival[_Request]) -> None:
-        """Compare the data of a request up to the expected end of the file, and add the faults to the results of the
-        load.
-        """
+        """Compare the data of a request, up to the expected end of the file. Add the faults to the results of the load."""
         request = arrival.request
         file, image = self._files[request.file], self._images[request.file]
         data = arrival.buffer[: min(arrival.count, image.bytes - request.offset)]
@@ -344,7 +342,7 @@ class StreamEngine:
     def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request], None], maximum: int) -> None:
         """Call ``act`` for each request, with at most ``maximum`` threads and at most one thread per buffer.
 
-        After the first error no more requests are begun, and the error is raised.
+        After the first error, no further request begins, and the error is raised.
         """
         waiting: Iterator[_Request] = iter(requests)
         lock = threading.Lock()
@@ -368,8 +366,9 @@ class StreamEngine:
     def _write(
         self, image: FileImage, sink: Sink, copy: Bytes | None, buffers: deque[Bytes], request: _Request
     ) -> None:
-        """Write the bytes of one request. They are generated in a buffer or, if there is a ``copy`` of the state, taken
-        from it.
+        """Write the bytes of one request.
+
+        If there is a ``copy`` of the state, the bytes are taken from the copy. If not, they are generated in a buffer.
         """
         if copy is not None:
             with self._flights:
@@ -397,10 +396,10 @@ class StreamEngine:
 
 @dataclass(slots=True)
 class _Findings(FirstFaults):
-    """The results of a load, in addition to its faults: ``read`` contains (request, bytes) of each read, ``sizes`` the
-    sizes of the files by number, and ``loaded`` the number of tensor bytes.
+    """The results of a load: its faults, and the fields below. Several threads may add results concurrently.
 
-    Several threads may add results concurrently. ``compared_at`` is the end of all comparisons, on the clock of
+    ``read`` contains (request, number of bytes) of each read. ``sizes`` are the sizes of the files by file number.
+    ``loaded`` is the number of tensor bytes. ``compared_at`` is the end of all comparisons, on the clock of
     `time.perf_counter`.
     """
 
@@ -418,7 +417,9 @@ class _Findings(FirstFaults):
         checked: int = 0,
         of_file: bool = False,
     ) -> None:
-        """Add the results of one request. Faults ``of_file`` are listed before the request's faults in pages."""
+        """Add the results of one request. If ``of_file``, its faults are listed before the faults in the request's
+        pages.
+        """
         self.add((request.file, request.offset, not of_file), faults, count=count, checked=checked)
 
 
@@ -439,8 +440,9 @@ def make(
 
 
 class StagedFiles:
-    """The content of a rank's files in memory, and a copy of it for saves. The memory is touched
-    before any timed part.
+    """The content of a rank's files in memory, and a second memory for a copy of it.
+
+    Both are written once before any timed part, so the kernel has allocated their pages.
     """
 
     def __init__(self, images: Sequence[FileImage]) -> None:
@@ -451,7 +453,7 @@ class StagedFiles:
 
     @property
     def state(self) -> list[Bytes]:
-        """The content of each file, which a training step changes."""
+        """The memory of each file's content. Training steps change it."""
         return [data[: image.bytes] for image, data in zip(self._images, self._state, strict=True)]
 
     def fill(self) -> None:
@@ -466,8 +468,8 @@ class StagedFiles:
         return copy_state(self._copies, self.state, threads)
 
     def take(self) -> Sequence[Bytes | None]:
-        """Return the copy of each file, which the next save writes. If `stage` was not called since the last call of
-        this method, return None for each file.
+        """Return the copy of each file, for the next save. If `stage` was not called since the last call, return None
+        for each file.
         """
         is_staged, self._is_staged = self._is_staged, False
         return self._copies if is_staged else [None] * len(self._copies)

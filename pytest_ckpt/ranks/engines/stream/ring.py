@@ -1,4 +1,4 @@
-"""A ring of buffers: readers fill them; other threads process the filled buffers and return them."""
+"""A ring of buffers: some threads fill buffers, other threads process the filled buffers and free them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Arrival(Generic[_Request]):
 
 
 class Ring(Generic[_Request]):
-    """Buffers for one pass over requests: ``readers`` threads fill them; other threads process and return them.
+    """The buffers of one pass over requests. ``readers`` threads fill them; other threads process and free them.
 
-    Safe for several threads. ``read_at`` is the time when the last reader was done, on the clock of
+    All methods may be called by several threads. ``read_at`` is the time when the last reader was done, on the clock of
     `time.perf_counter`.
     """
 
@@ -45,14 +45,14 @@ class Ring(Generic[_Request]):
 
     @property
     def stalled_seconds(self) -> float:
-        """The maximum time, in seconds, that the pass would have saved if a buffer had always been free.
+        """The maximum number of seconds by which the pass would have been shorter if a buffer had always been free.
 
-        This is the mean over the readers of the time in which they waited for a buffer, because they wait concurrently.
+        Readers wait concurrently, so this is the mean of the readers' waits for a buffer.
         """
         return self._waited_seconds / self._all_readers
 
     def buffer(self) -> Bytes | None:
-        """Wait until a buffer is free, and return it for a read. Return None if another thread has failed."""
+        """Wait until a buffer is free, and return it. Return None if another thread has failed."""
         with self._is_free:
             if not self._free:
                 start = time.perf_counter()
@@ -63,20 +63,20 @@ class Ring(Generic[_Request]):
             return None if self._has_failed else self._free.pop()
 
     def arrived(self, arrival: Arrival[_Request]) -> None:
-        """Add a filled buffer, for a thread that processes it."""
+        """Add a filled buffer, so that a thread can process it."""
         with self._has_arrived:
             self._arrived.append(arrival)
             self._has_arrived.notify()
 
     def next(self) -> Arrival[_Request] | None:
-        """Wait for the next filled buffer and return it. Return None if no more will come."""
+        """Wait for the next filled buffer, and return it. Return None if all readers are done or a thread has failed."""
         with self._has_arrived:
             while not self._arrived and self._readers and not self._has_failed:
                 self._has_arrived.wait()
             return self._arrived.popleft() if self._arrived and not self._has_failed else None
 
     def free(self, arrival: Arrival[_Request]) -> None:
-        """Return the buffer of a processed arrival to the ring."""
+        """Mark the buffer of a processed arrival as free."""
         with self._is_free:
             self._free.append(arrival.buffer)
             self._is_free.notify()
@@ -89,7 +89,7 @@ class Ring(Generic[_Request]):
             self._has_arrived.notify_all()
 
     def fail(self) -> None:
-        """Make all threads end, because one of them failed."""
+        """Let all threads end, because one of them has failed."""
         with self._is_free:
             self._has_failed = True
             self._is_free.notify_all()
@@ -106,11 +106,11 @@ def one_pass(
     read: Callable[[_Request, Bytes], int],
     take: Callable[[Arrival[_Request]], None],
 ) -> Ring[_Request]:
-    """Read all requests without a pause, while other threads process the data. Return the ring after all threads have
+    """Read all requests in one pass, while other threads process the data. Return the ring after all threads have
     ended.
 
     ``readers`` threads call ``read``, which fills a buffer from its start and returns the number of bytes. ``takers``
-    threads call ``take``, which processes a filled buffer. If threads fail, raise one of their errors.
+    threads call ``take``, which processes a filled buffer. If threads fail, the error of one thread is raised.
     """
     waiting, lock = iter(requests), threading.Lock()
     ring: Ring[_Request] = Ring(buffers, readers)

@@ -21,9 +21,9 @@ class ThreadPool:
         self._ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def work(self, act: Work, count: int) -> None:
-        """Call ``act`` with each number from 0 to ``count`` - 1, concurrently. Return when all calls have ended.
+        """Call ``act`` concurrently with each number from 0 to ``count`` - 1. Return when all calls have ended.
 
-        The caller's own thread makes the call with 0. If calls fail, raise one of their errors after all calls have
+        The caller's thread makes the call with 0. If calls fail, the error of one call is raised after all calls have
         ended.
         """
         while len(self._begin) < count - 1:

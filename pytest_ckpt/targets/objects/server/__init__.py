@@ -1,1 +1,1 @@
-"""A small S3 server on this host for a first run: objects are in a file, requests use HTTP."""
+"""A small S3 server on this host for a first run. It uses HTTP and stores objects in a temporary file."""

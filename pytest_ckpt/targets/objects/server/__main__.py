@@ -1,6 +1,6 @@
 """``python -m pytest_ckpt.targets.objects.server``: serve on a free port of the loopback interface, and print its URL.
 
-The server ends with the process that started it, and keeps no data after its end. It does not authenticate.
+The server ends with the process that started it, and then deletes its data. It does not authenticate.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The data of the server: objects, which consist of pieces, and unfinished uploads; names are in memory.
+"""The data of the server: buckets with their objects, and unfinished uploads.
 
-A piece is written before it becomes visible. An object is a list of pieces, so that completing an upload copies no
-data. An overwritten or deleted piece stays intact for its readers: its space is freed after the last reader has
-finished.
+An object is a list of pieces, so completing an upload copies no data. The bytes of pieces are in a file; keys are in
+memory. A piece is written completely before it becomes visible. If an object is overwritten or deleted, a current
+reader still reads the old pieces. Their space is freed when the last reader has finished.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READ_BYTES = 1 << 20
 
 
 class Space:
-    """A file in which pieces of objects are stored at offsets.
+    """A file that stores the pieces of objects at offsets.
 
     The disk space of freed pieces is released if the file system can punch holes.
     """
@@ -55,8 +55,8 @@ class Space:
     def read(self, offset: int, size: int) -> Iterator[bytes]:
         """Yield copies of all bytes of a range.
 
-        The system call sendfile is not used: it would pass the file's pages to the connection. If space were freed
-        before the client had read them, the client would receive zeros.
+        sendfile is not used, because it passes pages of the file to the connection without a copy. If the space were
+        freed before the client had read these pages, the client would receive zeros.
         """
         end = offset + size
         while offset < end:
@@ -67,7 +67,7 @@ class Space:
             offset += len(data)
 
     def give_back(self, offset: int, size: int) -> None:
-        """Free a range of bytes, which must have no readers."""
+        """Free a range of bytes. The range must have no readers."""
         if size and not self.file.closed:
             whole = -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
             self._fallocate(self.file.fileno(), _KEEP_SIZE | _PUNCH_HOLE, offset, whole)
@@ -82,9 +82,9 @@ class RequestRefused(Exception):  # noqa: N818 - it is an answer
 
 
 class StoredPart:
-    """A piece of an object: the received bytes of one request, in a file.
+    """A piece of an object: the body of one request, stored in a file.
 
-    ``crc32`` is set after all bytes have arrived; ``checksums`` are other checksums that the client sent.
+    ``crc32`` is complete after all bytes have arrived. ``checksums`` are the other checksums that the client sent.
     """
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
@@ -101,9 +101,9 @@ class StoredPart:
 class Object:
     """A complete object in a bucket.
 
-    ``crc32`` is in S3's form. With one piece it is the CRC-32 of the bytes; with several pieces it is the CRC-32 of
-    their CRC-32s, followed by ``-`` and the number of pieces. ``modified`` is in seconds since 1970. ``checksums`` are
-    other checksums that the client sent, by header.
+    ``crc32`` is in S3's form: the CRC-32 of the bytes of a single piece. For several pieces it is the CRC-32 of their
+    CRC-32s, ``-``, and the number of pieces. ``modified`` is in seconds since 1970. ``checksums`` are the other
+    checksums that the client sent, by header.
     """
 
     pieces: tuple[StoredPart, ...]
@@ -126,7 +126,7 @@ class _Upload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
-    """The condition of a request: the object does not exist (``absent``), or it has this ``etag``."""
+    """The condition of a request: no object has the key (``absent``), or the object has this ``etag``."""
 
     absent: bool = False
     etag: str = ""
@@ -140,7 +140,7 @@ class Condition:
 
 
 class BucketStore:
-    """All buckets in memory, with the bytes of objects in a file; safe for several threads.
+    """All buckets: names are in memory, bytes of objects in a file. Safe for several threads.
 
     A reader sees the complete object or no object.
     """
@@ -153,7 +153,7 @@ class BucketStore:
         self._uploads: dict[tuple[str, str], _Upload] = {}
 
     def new_piece(self, size: int) -> StoredPart:
-        """Reserve space for a piece of ``size`` bytes; the piece is not part of an object yet."""
+        """Reserve space for a piece of ``size`` bytes that belongs to no object yet."""
         return StoredPart(self._space, size, self._new_etag())
 
     def _new_etag(self) -> str:
@@ -162,7 +162,7 @@ class BucketStore:
     # --- buckets ------------------------------------------------------------------------------------------------------
 
     def make_bucket(self, bucket: str) -> None:
-        """Create a bucket; an existing one is unchanged."""
+        """Create a bucket, unless it exists."""
         with self._lock:
             self._buckets.setdefault(bucket, {})
 
@@ -173,7 +173,7 @@ class BucketStore:
         return sorted(objects, key=lambda pair: pair[0].encode())
 
     def uploads(self, bucket: str, prefix: str) -> list[tuple[str, str]]:
-        """Return key and upload id of all uploads that were neither completed nor aborted."""
+        """Return (key, upload id) of each upload that was neither completed nor aborted."""
         with self._lock:
             self._of(bucket)
             uploads = [(u.key, name) for (of, name), u in self._uploads.items() if of == bucket]
@@ -182,7 +182,7 @@ class BucketStore:
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def get(self, bucket: str, key: str) -> Object:
-        """Return an object. Raises RequestRefused."""
+        """Return an object. Raises RequestRefused if the bucket or the object does not exist."""
         with self._lock:
             stored_object = self._of(bucket).get(key)
         if stored_object is None:
@@ -190,11 +190,11 @@ class BucketStore:
         return stored_object
 
     def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
-        """Create an object of one piece; it replaces an existing object."""
+        """Create an object from one piece; an existing object is replaced."""
         return self._publish(bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, condition)
 
     def copy(self, source: Object, bucket: str, key: str, condition: Condition) -> Object:
-        """Create an object from another one's pieces; it replaces an existing object."""
+        """Create an object from the pieces of the object ``source``; an existing object is replaced."""
         count = f"-{len(source.pieces)}" if len(source.pieces) > 1 else ""
         return self._publish(bucket, key, source.pieces, source.crc32, f"{self._new_etag()}{count}", condition)
 
@@ -214,14 +214,17 @@ class BucketStore:
         return name
 
     def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
-        """Add a piece to an upload; it replaces an earlier piece with the same number."""
+        """Add a piece to an upload; an earlier piece with the same number is replaced."""
         with self._lock:
             self._upload(bucket, upload).pieces[number] = piece
 
     def end_upload(
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
     ) -> Object:
-        """Complete an object from the ``wanted`` pieces (number, ETag, CRC-32 or empty); discard the other pieces."""
+        """Complete an object from the pieces ``wanted``, and discard the other pieces.
+
+        ``wanted`` lists (number, ETag, CRC-32 or empty) of each piece.
+        """
         with self._lock:
             pending = self._upload(bucket, upload)
             pieces = tuple(_chosen(pending.pieces, wanted))
@@ -261,7 +264,7 @@ class BucketStore:
 
 
 def ranges(stored_object: Object, first: int, stop: int) -> Iterator[tuple[StoredPart, int, int]]:
-    """Yield the pieces that contain the bytes of an object from ``first`` up to, but not including, ``stop``.
+    """Yield the pieces with the bytes of an object from ``first`` up to, but not including, ``stop``.
 
     Each item is (piece, first offset in the piece, number of bytes).
     """

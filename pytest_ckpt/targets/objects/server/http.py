@@ -1,4 +1,4 @@
-"""HTTP requests of S3 and their answers: objects, ranges, multipart uploads, listings and conditions."""
+"""The HTTP interface of the server: S3 requests for objects, ranges, multipart uploads, listings and conditions."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
 def listing(bucket: str, objects: Iterable[tuple[str, Object]], query: Mapping[str, str]) -> ET.Element:
-    """Return a page of keys, which begins after the token in the query.
+    """Return one page of a bucket's keys, after the continuation token in the query.
 
-    With a delimiter in the query, keys that have the same text up to the delimiter after the prefix are listed once, as
-    this text.
+    If the query has a delimiter, keys are grouped by the text up to the first delimiter after the prefix. The page
+    lists each group once, as this text.
     """
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     after = query.get("continuation-token", "") or query.get("start-after", "")
@@ -62,7 +62,7 @@ def listing(bucket: str, objects: Iterable[tuple[str, Object]], query: Mapping[s
 
 
 def moment(seconds: float) -> str:
-    """Return a time in S3's XML form."""
+    """Return a time (seconds since 1970) in S3's XML form."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
@@ -89,7 +89,10 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def serve(store: BucketStore) -> ThreadingHTTPServer:
-    """Return a server for the stored buckets, on a free port of the loopback interface; ``serve_forever`` runs it."""
+    """Return a server for the buckets of a store, on a free port of the loopback interface.
+
+    ``serve_forever`` runs it.
+    """
     return Server(("127.0.0.1", 0), functools.partial(Handler, store))
 
 
@@ -102,7 +105,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Performs the requests of one connection."""
+    """Performs the requests that arrive on one connection."""
 
     protocol_version = "HTTP/1.1"
     server_version = "pytest-ckpt"
@@ -114,10 +117,10 @@ class Handler(BaseHTTPRequestHandler):
         super().__init__(*words)
 
     def log_message(self, *_words: Any) -> None:
-        """Do nothing, so that no requests are logged."""
+        """Do nothing: requests are not logged."""
 
     def answer(self) -> None:
-        """Perform a request; if it is refused, answer with the reason."""
+        """Perform a request, or answer with the reason if it is refused."""
         url = urllib.parse.urlsplit(self.path)
         self._bucket, _, self._key = urllib.parse.unquote(url.path).lstrip("/").partition("/")
         self._query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
@@ -177,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
         self._say(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
 
     def _copy(self, upload: str, number: str) -> None:
-        """Create an object, or a part of an upload, from another object's bytes: both share the same pieces."""
+        """Copy an object to a new object or to a part of an upload. The copy shares the pieces of the source."""
         bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
         if any(name.lower().startswith("x-amz-copy-source-") for name in self.headers):
             raise RequestRefused(501, "NotImplemented", "This server copies whole objects, without separate conditions")
@@ -196,7 +199,7 @@ class Handler(BaseHTTPRequestHandler):
         self._say(200, answered("CopyPartResult", ETag=f'"{source.pieces[0].etag}"'))
 
     def _delete_many(self) -> None:
-        """Delete the objects listed in a body."""
+        """Delete the objects that the request's body lists."""
         top = self._read_xml(is_digested=True)
         said = answered("DeleteResult")
         is_quiet = any(local_name(field) == "Quiet" and field.text == "true" for field in top)
@@ -289,7 +292,6 @@ class Handler(BaseHTTPRequestHandler):
             self._say(200, self._listing(prefix))
 
     def _listing(self, prefix: str) -> ET.Element:
-        """Return a page of the keys that begin with a prefix."""
         return listing(self._bucket, self._store.keys(self._bucket, prefix), self._query)
 
     # --- data on the connection ---------------------------------------------------------------------------------------
@@ -310,7 +312,7 @@ class Handler(BaseHTTPRequestHandler):
     def _read_xml(self, *, is_digested: bool = False) -> ET.Element:
         """Read an XML body. Raises RequestRefused if it is invalid.
 
-        With ``is_digested``, it is also refused if it does not match the checksums in the headers.
+        With ``is_digested``, also check it against the checksums in the headers.
         """
         text = self._read_text()
         stated = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
