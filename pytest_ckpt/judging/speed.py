@@ -26,8 +26,7 @@ from pytest_ckpt.support.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ckpt.facts.measurement import Measurement, Operation
-    from pytest_ckpt.facts.subject import OperationKind
+    from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
     from pytest_ckpt.judging.given import Operations
 
 HOW_SURE = "how sure: "
@@ -204,7 +203,9 @@ def _estimate(operations: Sequence[Operation], wanted: Assurance) -> TimeEstimat
     if not (is_alike and _is_exact(operations)):
         return None
     found = tolerance([o.seconds for o in operations], wanted.share, wanted.confidence)
-    return found and TimeEstimate(
+    if not found:
+        return None
+    return TimeEstimate(
         seconds=found.seconds,
         share=wanted.share,
         confidence=wanted.confidence,
