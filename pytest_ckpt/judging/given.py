@@ -128,7 +128,8 @@ def _pattern(name: Pattern, facts: JudgedFacts) -> object:
 def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
     """Return the decision for patterns without a result, with the reason.
 
-    The reason is a failure in a pattern, ranks that cannot run it, or a run that ended before it.
+    The reason is a failure in a pattern, ranks that cannot run it, a run that ended before it, or that it was not
+    measured.
     """
     failure = measurement.failure
     if failure and any(is_decided_in(failure, name) for name in names):

@@ -132,7 +132,7 @@ def _met(
     allowed_misses: int,
     assurance: Assurance | None,
 ) -> str:
-    """Return the sentences of a met decision. ``by_seconds`` begins with the slowest operation."""
+    """Return the reason for the outcome "met", as text. ``by_seconds`` begins with the slowest operation."""
     kind, slowest, total = done.kind, by_seconds[0], counted(done.of.operations_planned, done.kind)
     missed = sum(o.seconds > limit for o in by_seconds)
     took, allowed = compared(slowest.seconds, limit)

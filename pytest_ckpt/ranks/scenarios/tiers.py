@@ -212,7 +212,7 @@ class TierScenario:
         return tuple(dict.fromkeys((*self._sizes[number], *self.task.files.shared)))
 
     def _newest_whole(self) -> tuple[Tier, int]:
-        """Return, on all ranks, the tier and number of the newest checkpoint of which all ranks have their files.
+        """Return, on all ranks, the tier and number of the newest checkpoint for which every rank has its files.
 
         If both tiers contain it, return the local tier. If there is no such checkpoint, return an empty tier and 0.
         """

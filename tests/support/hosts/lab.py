@@ -265,7 +265,8 @@ def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
 def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, ...]:
     """Return the new files in private directories of hosts; ``before`` are the earlier files.
 
-    The directory of a launch may disappear slightly after a killed controller, so wait for this.
+    If the controller was killed, the directory of a launch may be removed a little later. The function waits for the
+    removal, for a limited time.
     """
     end = time.monotonic() + patience(_END_SECONDS)
     while (

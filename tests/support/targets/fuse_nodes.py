@@ -162,7 +162,10 @@ class Nodes:
 
     @contextlib.contextmanager
     def at(self, node: Node) -> Iterator[str]:
-        """Yield a path to a node, for functions that do not accept a descriptor. The file may have no name."""
+        """Yield a path in /proc/self/fd to a node, for functions that do not accept a descriptor.
+
+        The node needs no name in a directory.
+        """
         fd = self.open(node, _PATH_ONLY)
         try:
             yield f"/proc/self/fd/{fd}"
