@@ -34,7 +34,7 @@ from pytest_ckpt.sizing.limits import ClusterLimits
 __all__ = [
     "Access", "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "CommitProof", "Decision", "EngineSpec",
     "FileRule", "Measurement", "MemoryRule", "Operation", "Operations", "PluginFacts", "Section", "Settings",
-    "TargetFacts", "TargetSpec", "in_words", "read_facts", "read_requirement", "read_section", "requirement",
+    "TargetFacts", "TargetSpec", "error_text", "read_facts", "read_requirement", "read_section", "requirement",
 ]  # fmt: skip
 
 _ID = re.compile(r"[A-Z][A-Z0-9-]*")
@@ -119,7 +119,7 @@ def read_facts(stated: object) -> dict[str, str]:
     return dict(stated)
 
 
-def in_words(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return type and message of an exception, in one line."""
     message = " ".join(str(error).split())
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
@@ -144,7 +144,7 @@ def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: 
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also what pytest's own skip and fail raise
-            because = f"The judge of plugin {plugin} gave no decision: {in_words(error)}"
+            because = f"The judge of plugin {plugin} gave no decision: {error_text(error)}"
             return Decision(outcome="not run", reason="hook failed", because=f"{because.rstrip('.')}.")
 
     return guarded

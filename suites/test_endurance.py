@@ -39,7 +39,7 @@ _MINIMUM_SAVES_OF_A_QUARTER = 2
     figure="the loss of rate from the first quarter to the last",
     limit="{maximum:g}",
     source="our proposal: the rate of the last quarter is at least 90 % of the first quarter's",
-    asked_by=lambda settings: settings.asks_endurance,
+    requested_by=lambda settings: settings.includes_endurance,
     next_step="Look when the saves became slow: a write cache that ran full, garbage collection, a rebuild.",
     help="Saves become slower with time, fill level or content",
 )
@@ -92,7 +92,7 @@ def test_hours_later_saves_are_as_fast(
     figure="the number of the save that completed the first steady sequence of five",
     limit=f"{MAXIMUM_ROUNDS}",
     source="SNIA Performance Test Specification: of five rounds, range at most 20 %, slope at most 10 %",
-    asked_by=lambda settings: settings.asks_endurance,
+    requested_by=lambda settings: settings.includes_endurance,
     next_step="Run for longer (--ckpt-suite=endurance:duration), and find out what else used the storage.",
     help="Saves become slower with time, fill level or content",
 )
@@ -138,7 +138,7 @@ def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
     figure="the loss of rate, compared with saves before the volume was filled",
     limit=", ".join(f"{loss:g} at {level:.0%}" for level, loss in MAXIMUM_NEAR_FULL_LOSS.items()),
     source="our proposal: at 80 % full at least 90 %, at 90 % at least 80 % of the rate before the volume was filled",
-    asked_by=lambda settings: settings.asks_endurance,
+    requested_by=lambda settings: settings.includes_endurance,
     needs=("volume",),
     next_step="State the fill level up to which the storage keeps its speed, and keep more space free.",
     help="Saves become slower with time, fill level or content",

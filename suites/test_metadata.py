@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.judging.decision import Decision, failed_by, measured_as
 from pytest_ckpt.judging.requirement import requirement
-from pytest_ckpt.sizing.patterns import saves_whole
+from pytest_ckpt.sizing.patterns import saves_complete_checkpoints
 from pytest_ckpt.support.units import counted, format_count, format_seconds, format_times
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ _CACHED_NAMES = {
     limit="0; no limit on the rates",
     source="POSIX open(), stat(), readdir(), unlink(); the number of files is --ckpt-suite=metadata:files, 100,000 "
     "(storage acceptance list of NVIDIA, N-013a: 1,000,000 files, N-013b: 500,000 sub-directories)",
-    asked_by=lambda settings: settings.asks_metadata,
-    of_strategy=saves_whole,
+    requested_by=lambda settings: settings.includes_metadata,
+    of_strategy=saves_complete_checkpoints,
     next_step="If a name was missing or stayed, look at the metadata servers, and at mount options that let a client "
     "keep names (NFS: actimeo, lookupcache). If a call failed, its error names the cause, such as a quota of files or "
     "a limit of entries in a directory.",

@@ -169,7 +169,7 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
         return _cold_as_declared(measurement, cache)
     loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
     if cache is not None and not cache.probe:
-        return _cold_without_gauge(measurement, cache)
+        return _cold_without_cache_probe(measurement, cache)
     if not loads:
         return undecided(measurement, "load")
     warmest = max(loads, key=_resident)
@@ -394,7 +394,7 @@ def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: f
     figure="the time of a save during a deletion",
     limit="{maximum:g}",
     source="our proposal: at most 10 % longer",
-    asked_by=lambda settings: settings.keep_last > 0,
+    requested_by=lambda settings: settings.keep_last > 0,
     next_step="Ask whether the storage can delete in the background, or delete between saves.",
     help="Saves become slower with time, fill level or content",
 )
@@ -430,7 +430,7 @@ def test_deleting_does_not_slow_a_save(retention: Retention, maximum: float) -> 
     figure="the larger ratio of median times",
     limit="{maximum:g}",
     source="IO500 rule 7; our proposal: within 5 %",
-    asked_by=lambda settings: settings.data_pairs > 0,
+    requested_by=lambda settings: settings.data_pairs > 0,
     of_strategy=lambda strategy: not strategy.compresses,
     next_step="Ask whether the storage compresses or deduplicates. Checkpoints need its speed with unique data.",
     help="Saves become slower with time, fill level or content",
@@ -475,7 +475,7 @@ def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
     return replace(met, basis=proof.basis or "declared")
 
 
-def _cold_without_gauge(measurement: Measurement, cache: CacheFacts) -> Decision:
+def _cold_without_cache_probe(measurement: Measurement, cache: CacheFacts) -> Decision:
     """Return the decision on cold loads by another proof, for a target whose cached pages the kernel cannot count."""
     proof = prove_cold(cache)
     if proof.found == "cached":

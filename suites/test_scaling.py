@@ -12,7 +12,7 @@ from pytest_ckpt.analysis.client_counts import KINDS, rates_of
 from pytest_ckpt.judging.decision import Decision, measured_as
 from pytest_ckpt.judging.loads import missing_bytes, not_cold, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
-from pytest_ckpt.sizing.patterns import saves_whole
+from pytest_ckpt.sizing.patterns import saves_complete_checkpoints
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class Growth:
     figure="the largest share of a doubling that was lost, over saves and loads",
     limit="{maximum:g}: twice the clients get 1.8 times the rate, up to --ckpt-suite=scaling:vendor-max-rate",
     source="our proposal: at least 1.8 times the rate, up to the maximum that the vendor states",
-    asked_by=lambda settings: settings.asks_scaling,
-    of_strategy=saves_whole,
+    requested_by=lambda settings: settings.includes_scaling,
+    of_strategy=saves_complete_checkpoints,
     next_step="Find the part that ends the growth: links of clients, links of servers, or a shared part "
     "(a directory, a metadata server). If growth ends at the rate that the vendor specifies, state that rate with "
     "--ckpt-suite=scaling:vendor-max-rate.",

@@ -304,7 +304,7 @@ def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compressio
     figure="the slowest save after a notice, from the notice to the ranks until the commit",
     limit="the notice, --ckpt-suite=strategies:preemption-notice",
     source="given by the user",
-    asked_by=lambda settings: bool(settings.preemption_notice_seconds),
+    requested_by=lambda settings: bool(settings.preemption_notice_seconds),
     next_step="Look at the phase that took longest, and check whether the save waited for a save in the background.",
     help="A save in the background costs too much",
 )

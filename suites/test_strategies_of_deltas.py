@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 # If less is deleted, other users' writes to the volume hide the freed space.
-_MINIMUM_TOLD_BYTES = 1_000_000_000
+_MINIMUM_REPORTED_BYTES = 1_000_000_000
 # Space may be freed late, in larger units, or be used in part by other writers.
 _MINIMUM_FREED = 0.5
 
@@ -108,7 +108,7 @@ def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
     if decided := wrong_bytes(chains.integrity, detail) or missing_bytes(chains.integrity, detail):
         return decided
     freed = chains.freed_bytes
-    tells = freed is not None and chains.deleted_bytes >= _MINIMUM_TOLD_BYTES
+    tells = freed is not None and chains.deleted_bytes >= _MINIMUM_REPORTED_BYTES
     if tells and freed is not None and freed < chains.deleted_bytes * _MINIMUM_FREED:
         because = (
             f"{counted(chains.deleted, 'checkpoint was', 'checkpoints were')} deleted, "
@@ -148,7 +148,7 @@ def _describe_sizes(measurement: Measurement) -> Iterator[str]:
 def _describe_space(found: Chains) -> Iterator[str]:
     if found.freed_bytes is None:
         yield "the target does not report the freed space"
-    elif found.deleted_bytes < _MINIMUM_TOLD_BYTES:
+    elif found.deleted_bytes < _MINIMUM_REPORTED_BYTES:
         deleted = format_bytes(found.deleted_bytes)
         yield f"{deleted} were deleted: too little to distinguish from writes of other clients"
     else:

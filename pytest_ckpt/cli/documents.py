@@ -261,7 +261,7 @@ class PublishedTree(TypedDict):
     exit_code: Literal[1, 8]
 
 
-class HeldResult(TypedDict):
+class CheckedResult(TypedDict):
     """A published result with the outcome of each submission rule.
 
     ``division`` is the division of the submission; empty if the directory names do not contain it.
@@ -282,7 +282,7 @@ class Rules(TypedDict):
     edition: EditionName
     source: str
     tree: str
-    results: Annotated[list[HeldResult], Bounds(min_length=1)]
+    results: Annotated[list[CheckedResult], Bounds(min_length=1)]
     messages: list[Message]
     runs: CountFromOne
     passed_over: Count

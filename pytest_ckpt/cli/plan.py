@@ -33,11 +33,11 @@ def run(args: argparse.Namespace) -> int:
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
     from pytest_ckpt.grading.obstacles import (  # noqa: PLC0415
-        asks_cold,
         cache_visibility_before_writes,
         not_given,
         obstacles,
         refusals,
+        requires_cold,
         unmeasured,
     )
     from pytest_ckpt.report.plan import COLD_UNTRIED, describe, describe_obstacles, describe_ranks  # noqa: PLC0415
@@ -63,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
     listed = [*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue)] if gates else []
     notes = [f"note: {sentence}" for sentence in listed]
     # These problems are found only by a write to the target.
-    not_tried = [COLD_UNTRIED] if gates and visibility == "not_tested" and asks_cold(settings, gates, catalogue) else []
+    not_tried = (
+        [COLD_UNTRIED] if gates and visibility == "not_tested" and requires_cold(settings, gates, catalogue) else []
+    )
     if args.json:
         fields = {} if found is None else {"obstacles": to_plain(found), "not_tried": not_tried}
         print(json.dumps(plan.to_plain(ranks=args.ranks) | fields, indent=None if args.ranks else 1))

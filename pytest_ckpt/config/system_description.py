@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.system import FACTS, PICTURE, REPEATED, not_told
+from pytest_ckpt.facts.system import FACTS, PICTURE, REPEATED, missing_facts
 from pytest_ckpt.support.embedded_pictures import MAXIMUM_BYTES, media_type
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.user_files import parse_toml, read_user_bytes, read_user_text, user_path
@@ -90,7 +90,7 @@ def check_described(described: Told | None, gate_table: str) -> None:
 
     ``gate_table`` is the name of the gate table that requires the description, for the message.
     """
-    if missing := not_told(described):
+    if missing := missing_facts(described):
         raise UsageError(
             f"The gate table {gate_table} requires a description of the system, and {OPTION} lacks "
             f"{', '.join(missing)}.",

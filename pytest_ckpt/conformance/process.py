@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.context import NotRun
-from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.checks import checks_for
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.event_line import line_of_call
 from pytest_ckpt.support.units import counted
@@ -43,7 +43,7 @@ class CallReporter:
 
 def parser_of(room: Room, command: str, description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options of all checks. ``room`` is the package that contains the checks."""
-    names = sorted(check.name for check in in_room(room))
+    names = sorted(check.name for check in checks_for(room))
     parser = argparse.ArgumentParser(prog=f"python -m {command}", description=description, allow_abbrev=False)
     parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
     parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")

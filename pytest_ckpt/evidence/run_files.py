@@ -17,7 +17,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
 VERIFY_REMEDY = "pytest-ckpt verify lists the changed files of the directory."
-_MAXIMUM_TOLD = 5
+_MAXIMUM_REPORTED = 5
 _KINDS = ("save", "load")
 # Clocks have a resolution of a nanosecond, and times are summed as floats.
 _CLOCK_SECONDS = 1e-6
@@ -118,8 +118,8 @@ def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
 
     ``what`` describes the error, ``wrong`` lists its details.
     """
-    more = f"; and {len(wrong) - _MAXIMUM_TOLD} more" if len(wrong) > _MAXIMUM_TOLD else ""
-    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_TOLD])}{more}.", VERIFY_REMEDY)
+    more = f"; and {len(wrong) - _MAXIMUM_REPORTED} more" if len(wrong) > _MAXIMUM_REPORTED else ""
+    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_REPORTED])}{more}.", VERIFY_REMEDY)
 
 
 def odd_records(directory: Path) -> Iterator[str]:

@@ -660,7 +660,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
 CHECKS: tuple[Check, ...] = (*CHECKS_OF_POSIX, *CHECKS_OF_OBJECTS)
 
 
-def in_room(room: Room) -> tuple[Check, ...]:
+def checks_for(room: Room) -> tuple[Check, ...]:
     """Return the checks for one kind of target: ``posix`` for file systems, ``objects`` for object stores."""
     return tuple(check for check in CHECKS if check.room == room)
 

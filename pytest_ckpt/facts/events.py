@@ -193,7 +193,7 @@ class PatternMeasured:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CommandAsked:
+class CommandRequested:
     """Rank 0 asks the controller to run a user command now."""
 
     subject: Subject
@@ -244,7 +244,7 @@ Event = (
     | DurabilityCounted
     | IntegrityCompared
     | PatternMeasured
-    | CommandAsked
+    | CommandRequested
     | CommandEnded
     | MeasurementDone
     | Call
@@ -267,7 +267,7 @@ KINDS: dict[str, type[Event]] = {
     "durability": DurabilityCounted,
     "integrity": IntegrityCompared,
     "pattern": PatternMeasured,
-    "command": CommandAsked,
+    "command": CommandRequested,
     "command ended": CommandEnded,
     "measured": MeasurementDone,
     CALL: Call,

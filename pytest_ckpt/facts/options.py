@@ -199,7 +199,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="waivers", group="cluster and limits", metavar="FILE", parse="read_path", example="waivers.toml",
            roles=("disclosed",),
            help="waivers (TOML): requirement, reason, expiry date",
-           more="If a waived requirement is required, the run is not certified."),
+           more="With a waiver of a required requirement, a run is not certified."),
     Option(key="model", group="workload", metavar="NAMES", default="all", parse="read_models",
            example="llama3-8b,llama3-70b", roles=("plan", "disclosed"), field="models",
            help="models, such as llama3-8b,llama3-70b",
@@ -269,7 +269,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="drain_every", group="workload", parent="strategy", owners=("tiered",), name="drain-every", metavar="N",
            default="10", parse="read_number", example="5", roles=("plan", "disclosed"),
            help="saves from one drain to the target to the next",
-           more="In a run every save is drained, and represents this number of saves of a job. The time limit of a "
+           more="A job is assumed to drain one of this number of saves; a run drains every save. The time limit of a "
            "drain follows from this number."),
     Option(key="target_share", group="workload", parent="strategy", owners=("tiered",), name="target-share",
            metavar="PERCENT", default="10%", parse="read_share", example="5%", roles=("plan", "disclosed"),
@@ -304,8 +304,8 @@ OPTIONS: tuple[Option, ...] = (
            help="confidence/share within the limit, such as 95/99",
            more="The run has enough saves and loads to show this share with this confidence, if all of them meet the "
            "limit and are independent: 59 of each for 95/95, 299 for 95/99. With `95/99:misses=1` it has 473 of each, "
-           "and one save and one load may miss the limit. A plan with misses is refused if it shows less than ten of "
-           "ten operations."),
+           "and one save and one load may miss the limit. A plan with misses is refused if it proves a smaller "
+           "share than ten operations of which all meet the limit."),
     Option(key="keep_last", group="workload", metavar="K", parse="read_operations", example="2",
            roles=("plan", "condition", "disclosed"), unset=0,
            help="keep only the newest K checkpoints",
@@ -364,7 +364,7 @@ OPTIONS: tuple[Option, ...] = (
            metavar="RATE", parse="read_ceilings", example="60GB/s:120GB/s", roles=("plan", "disclosed"),
            field="vendor_max_rates", unset=(0.0, 0.0),
            help="maximum throughput stated by the vendor: RATE or WRITE:READ",
-           more="Requirement SCALING requires no growth above it."),
+           more="Above this rate, SCALING does not require that more clients get more throughput."),
     Option(key="metadata_files", group="checks", parent="suite", owners=("metadata",), name="files", metavar="N",
            default="100000", parse="read_number", example="1000000", roles=("plan", "disclosed"),
            help="empty files that all ranks together create, look up, list and remove",

@@ -153,7 +153,7 @@ class Settings:
         source = next((o.source for o in self.origins if o.option == option), "default")
         return "" if source in ("default", "command line") else f" (in {source})"
 
-    def is_said(self, option: str) -> bool:
+    def is_set(self, option: str) -> bool:
         """Whether an option has a value other than its default."""
         return any(origin.option == option and origin.value != origin.default for origin in self.origins)
 
@@ -178,51 +178,51 @@ class Settings:
         return any(strategy.compresses for strategy in self.strategies)
 
     @property
-    def asks_strategies(self) -> bool:
+    def includes_strategies(self) -> bool:
         """Whether the run includes the suite "strategies": background saves are judged, and some are killed."""
         return "strategies" in self.suites
 
     @property
-    def asks_notice(self) -> bool:
+    def includes_notice(self) -> bool:
         """Whether jobs receive preemption notices, and then save."""
-        return self.asks_strategies and bool(self.preemption_notice_seconds)
+        return self.includes_strategies and bool(self.preemption_notice_seconds)
 
     @property
-    def asks_serving(self) -> bool:
+    def includes_serving(self) -> bool:
         """Whether the run includes the suite "serving": replicas load only the weights; one client rewrites them."""
         return "serving" in self.suites
 
     @property
-    def asks_scaling(self) -> bool:
+    def includes_scaling(self) -> bool:
         """Whether the run includes the suite "scaling": growing counts of clients save and load."""
         return "scaling" in self.suites
 
     @property
-    def asks_metadata(self) -> bool:
+    def includes_metadata(self) -> bool:
         """Whether the run includes the suite "metadata": many files are created, looked up, listed and removed."""
         return "metadata" in self.suites
 
     @property
-    def asks_contention(self) -> bool:
+    def includes_contention(self) -> bool:
         """Whether the run includes the suite "contention": saves and loads during other work, and resharded loads."""
         return "contention" in self.suites
 
     @property
-    def asks_endurance(self) -> bool:
+    def includes_endurance(self) -> bool:
         """Whether the run includes the suite "endurance": long series of saves, and saves on a full volume."""
         return "endurance" in self.suites
 
     @property
-    def asks_failover(self) -> bool:
+    def includes_failover(self) -> bool:
         """Whether the user gave the command that injects a fault during saves and loads."""
         return bool(self.fault_command)
 
     @property
-    def asks_upgrade(self) -> bool:
+    def includes_upgrade(self) -> bool:
         """Whether the user gave the command that changes the storage while it serves."""
         return bool(self.upgrade_command)
 
     @property
-    def asks_snapshots(self) -> bool:
+    def includes_snapshots(self) -> bool:
         """Whether the user gave the command that takes snapshots of the target."""
         return bool(self.snapshot_command)

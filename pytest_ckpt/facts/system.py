@@ -130,14 +130,14 @@ REPEATED: dict[str, tuple[Fact, ...]] = {
 """The known facts of each table that occurs once per component; it is written with two brackets."""
 
 
-def fact_in_words(name: str) -> str:
+def fact_text(name: str) -> str:
     """Return the description of the fact ``table.name``, with its name. For an unknown fact, return only the name."""
     table, _, fact = name.partition(".")
     known = {each.name: each.description for each in FACTS.get(table, ())}
     return f"{known[fact]} ({name})" if fact in known else name
 
 
-def not_told(described: Told | None) -> list[str]:
+def missing_facts(described: Told | None) -> list[str]:
     """Return the required facts that a description lacks, as ``table.name``: all of them without a description."""
     missing = []
     for table, facts in FACTS.items():

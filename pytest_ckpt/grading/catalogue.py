@@ -175,7 +175,8 @@ def requirements_of_run(
     return [
         r
         for r in catalogue.values()
-        if _is_on(r, gates) and (r.is_asked(settings) or (r.not_given and gates.kind(r.id, "", "") == "where given"))
+        if _is_on(r, gates)
+        and (r.is_requested(settings) or (r.not_given and gates.kind(r.id, "", "") == "where given"))
     ]
 
 
@@ -211,7 +212,7 @@ def gates_something(requirement: Requirement, settings: Settings, gates: Gates) 
     """Return whether a certificate of the run depends on a requirement."""
     if requirement.suite != "conformance":
         kind = gates.kind(requirement.id, "", requirement.severity)
-        return kind == "required" or (kind == "where given" and requirement.is_asked(settings))
+        return kind == "required" or (kind == "where given" and requirement.is_requested(settings))
     checks = checks_of_run(requirement, settings, gates)
     return any(gates.kind(c.requirement, c.subject, requirement.severity) != "advisory" for c in checks)
 
@@ -224,7 +225,7 @@ def subjects_of(
     If the run has no verdict for the subject, reason and sentence state why.
     """
     checkpoints = checkpoints_of_requirement(requirement, plan)
-    if not requirement.is_asked(settings):
+    if not requirement.is_requested(settings):
         return [(str(c.subject), "not given", requirement.not_given) for c in checkpoints]
     if requirement.suite != "conformance":
         return [
@@ -248,7 +249,7 @@ def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject])
     Only the suite "strategies" compares the cost of strategies. ``subjects`` are the judged subjects, with any
     strategy.
     """
-    if not settings.asks_strategies:
+    if not settings.includes_strategies:
         return set()
     judged = {(s.layout, s.engine) for s in subjects if s.strategy != STRATEGIES[0].name}
     return {

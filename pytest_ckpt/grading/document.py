@@ -25,7 +25,7 @@ from pytest_ckpt.facts.settings import Origin
 from pytest_ckpt.facts.starts import Start
 from pytest_ckpt.facts.strategies import STRATEGY_OF
 from pytest_ckpt.facts.strategy_results import DrainRule
-from pytest_ckpt.facts.system import not_told
+from pytest_ckpt.facts.system import missing_facts
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Grade, Verdict
 from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, REQUIREMENTS, CatalogueRow, requirements_of_run, row
@@ -418,7 +418,7 @@ def make_document(
         "forecast": forecasts(plan, measurements) if foresees else [],
         "framework_overhead": framework_overheads(measurements),
         "system": system,
-        "system_lacks": not_told(system),
+        "system_lacks": missing_facts(system),
         "environment": environment,
         "settings": settings.origins,
         "disclosures": [

@@ -14,7 +14,7 @@ from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.verdict import Grade, Reason, Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, chosen_suites, requirements_of_run, subjects_of
 from pytest_ckpt.grading.obstacles import shortfalls
-from pytest_ckpt.grading.scope import ScaleShortfall, unheld_model
+from pytest_ckpt.grading.scope import ScaleShortfall, missing_model
 from pytest_ckpt.judging.clients import Clients, client_reasons, unmet_demands, unsafe_mounts
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import not_run
@@ -81,14 +81,16 @@ def judge_run(
     for requirement in requirements_of_run(settings, gates, catalogue):
         for subject, reason, because in subjects_of(requirement, plan, settings, gates):
             verdict = known.get((requirement.id, subject))
-            if verdict is None and requirement.suite not in chosen and requirement.is_asked(settings):
+            if verdict is None and requirement.suite not in chosen and requirement.is_requested(settings):
                 unselected = f"{requirement.suite.capitalize()} suite not selected (--ckpt-suite)."
                 verdict = not_run(requirement, subject, "not selected", unselected, gates)
             complete.append(verdict or not_run(requirement, subject, reason, because, gates))
     complete = in_order(waive(complete, waivers, day), plan)
     rehearsals = rehearsal_reasons(plan, settings, gates, measurements, clients or {})
-    unheld = unheld_model(plan, gates)
-    return conclude(complete, gates, measurements, rehearsals, expired(waivers, day), unheld, catalogue, clients)
+    model_shortfall = missing_model(plan, gates)
+    return conclude(
+        complete, gates, measurements, rehearsals, expired(waivers, day), model_shortfall, catalogue, clients
+    )
 
 
 def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
@@ -116,7 +118,7 @@ def conclude(
     measurements: Iterable[Measurement],
     rehearsals: Sequence[str],
     ended_waivers: Sequence[str],
-    unheld: ScaleShortfall | None,
+    model_shortfall: ScaleShortfall | None,
     catalogue: Mapping[str, Requirement],
     clients: Clients | None = None,
 ) -> Judgement:
@@ -124,7 +126,7 @@ def conclude(
 
     - ``rehearsals``: why the run is at best a rehearsal.
     - ``ended_waivers``: sentences about expired waivers.
-    - ``unheld``: why the checkpoints are smaller than the gate table requires; None if they are large enough.
+    - ``model_shortfall``: why the checkpoints are smaller than the gate table requires; None if they are large enough.
     """
     failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
     missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]
@@ -150,9 +152,9 @@ def conclude(
     reasons += ended_waivers
     reasons += [f"Relaxed by the gate table '{gates.name}': {sentence}" for sentence in gates.relaxed]
     # A rehearsal is not certified, so it may use any models.
-    if unheld and not rehearsals:
-        reasons.append(f"{unheld.text} Remedy: {unheld.remedy}.")
-    is_incomplete = bool(missing or unfinished or nothing or (unheld and not rehearsals))
+    if model_shortfall and not rehearsals:
+        reasons.append(f"{model_shortfall.text} Remedy: {model_shortfall.remedy}.")
+    is_incomplete = bool(missing or unfinished or nothing or (model_shortfall and not rehearsals))
     grade: Grade
     if rehearsals:
         grade = "rehearsal"

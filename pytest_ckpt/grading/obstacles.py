@@ -21,7 +21,7 @@ from pytest_ckpt.grading.catalogue import (
     is_given,
     requirements_of_run,
 )
-from pytest_ckpt.grading.scope import unheld_model
+from pytest_ckpt.grading.scope import missing_model
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.cold import OTHER_PROOFS
 from pytest_ckpt.judging.requirement import Requirement
@@ -214,15 +214,15 @@ def obstacles(
         for c in plan.checkpoints
         if c.not_run
     ]
-    if unheld := unheld_model(plan, gates):
-        found.append(Obstacle(grade="incomplete", text=unheld.text, remedy=unheld.remedy))
-    if cache_visibility == "blind" and asks_cold(settings, gates, catalogue) and not _has_other_proof(settings):
+    if model_shortfall := missing_model(plan, gates):
+        found.append(Obstacle(grade="incomplete", text=model_shortfall.text, remedy=model_shortfall.remedy))
+    if cache_visibility == "blind" and requires_cold(settings, gates, catalogue) and not _has_other_proof(settings):
         found.append(_BLIND)
-    if cache_visibility == "memory" and asks_cold(settings, gates, catalogue):
+    if cache_visibility == "memory" and requires_cold(settings, gates, catalogue):
         found.append(_MEMORY)
-    if cache_visibility == "declared" and _needs_more_than_a_word(settings, gates, catalogue):
+    if cache_visibility == "declared" and _needs_measured_proof(settings, gates, catalogue):
         found.append(_DECLARED)
-    return found + list(_unasked(settings, gates, catalogue))
+    return found + list(_not_requested(settings, gates, catalogue))
 
 
 def _has_other_proof(settings: Settings) -> bool:
@@ -236,10 +236,10 @@ def _has_other_proof(settings: Settings) -> bool:
     )
 
 
-def _needs_more_than_a_word(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> bool:
+def _needs_measured_proof(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> bool:
     """Whether COLD is required, and neither the target's declaration nor another input of the run can prove it."""
     given = settings.has_several_hosts or settings.client_cache_bytes is not None
-    return "declared" not in gates.cold_bases and not given and asks_cold(settings, gates, catalogue)
+    return "declared" not in gates.cold_bases and not given and requires_cold(settings, gates, catalogue)
 
 
 def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> list[str]:
@@ -247,7 +247,7 @@ def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirem
     return [
         f"{r.id} will not run: {r.not_given}"
         for r in requirements_of_run(settings, gates, catalogue)
-        if not r.is_asked(settings)
+        if not r.is_requested(settings)
     ]
 
 
@@ -256,7 +256,9 @@ def unmeasured(
 ) -> list[str]:
     """Return the planned subjects that no requirement of the chosen suites applies to, one sentence each."""
     chosen = chosen_suites(settings, gates, catalogue)
-    asked = [r for r in requirements_of_run(settings, gates, catalogue) if r.suite in chosen and r.is_asked(settings)]
+    asked = [
+        r for r in requirements_of_run(settings, gates, catalogue) if r.suite in chosen and r.is_requested(settings)
+    ]
     judged = {c.subject for r in asked if r.suite != "conformance" for c in checkpoints_of_requirement(r, plan)}
     judged |= compared_with(plan, settings, judged)
     return [
@@ -267,7 +269,7 @@ def unmeasured(
     ]
 
 
-def asks_cold(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> bool:
+def requires_cold(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> bool:
     """Return whether a certificate of this run requires COLD: loads must come from the storage, not from a cache."""
     chosen = chosen_suites(settings, gates, catalogue)
     asked = requirements_of_run(settings, gates, catalogue)
@@ -288,7 +290,7 @@ def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
     return next((grade for grade in worst_first if grade in grades), "certified")
 
 
-def _unasked(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:
+def _not_requested(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:
     """Yield an obstacle for each required suite that was not chosen, and for each input that required checks lack."""
     chosen = chosen_suites(settings, gates, catalogue)
     asked = [r for r in requirements_of_run(settings, gates, catalogue) if gates_something(r, settings, gates)]

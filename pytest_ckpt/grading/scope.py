@@ -127,7 +127,7 @@ class ScaleShortfall:
     remedy: str
 
 
-def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
+def missing_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
     """Return the reason and the remedy if no checkpoint is as large as the gate table requires; None if one is."""
     if not gates.up_to:
         return None
@@ -141,10 +141,10 @@ def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
         if largest
         else "this run does not save such a model"
     )
-    is_asked = any(_holds(c, wanted) for c in plan.checkpoints)
+    is_requested = any(_holds(c, wanted) for c in plan.checkpoints)
     return ScaleShortfall(
         text=f"The gate table '{gates.name}' demands checkpoints of {wanted.label} or a larger model, and {has}.",
-        remedy="more ranks: --ckpt-hosts" if is_asked else f"--ckpt-model={wanted.word}",
+        remedy="more ranks: --ckpt-hosts" if is_requested else f"--ckpt-model={wanted.word}",
     )
 
 

@@ -43,7 +43,7 @@ class Requirement:
 
     When it applies:
 
-    - ``asked_by``: returns whether the options of a run provide the prerequisite of the requirement.
+    - ``requested_by``: returns whether the options of a run provide the prerequisite of the requirement.
     - ``not_given``: the sentence on the missing prerequisite, for the verdict "not run" of a requirement "where given".
     - ``needs``: the capabilities that the target must have.
     - ``of_strategy``: returns whether the requirement applies to saves by a strategy.
@@ -70,7 +70,7 @@ class Requirement:
     limit: str = ""
     suite: str = "performance"
     maximum: float | None = None
-    asked_by: Callable[[Settings], bool] = lambda _settings: True
+    requested_by: Callable[[Settings], bool] = lambda _settings: True
     not_given: str = ""
     needs: frozenset[Capability] = frozenset()
     own_launch: Pattern | None = None
@@ -92,12 +92,12 @@ class Requirement:
         """
         return self.function is not None and self.suite != "conformance"
 
-    def is_asked(self, settings: Settings) -> bool:
+    def is_requested(self, settings: Settings) -> bool:
         """Whether a run with these settings measures the requirement.
 
         The run must provide its prerequisite, and have a strategy to which the requirement applies.
         """
-        return self.asked_by(settings) and any(map(self.of_strategy, settings.strategies))
+        return self.requested_by(settings) and any(map(self.of_strategy, settings.strategies))
 
     def decide(self, facts: JudgedFacts) -> Decision:
         """Return the decision of the requirement's function, or the decision on a missing fact."""
@@ -118,7 +118,7 @@ def requirement(
     next_step: str = "",
     help: str = "",  # noqa: A002 - the word that users know
     also_known_as: Sequence[str] = (),
-    asked_by: Callable[[Settings], bool] = lambda _settings: True,
+    requested_by: Callable[[Settings], bool] = lambda _settings: True,
     of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True,
     not_given: str = "",
     needs: Iterable[Capability] = (),
@@ -151,7 +151,7 @@ def requirement(
             limit=limit,
             suite=_suite_of(function.__module__),
             maximum=maximum,
-            asked_by=asked_by,
+            requested_by=requested_by,
             not_given=not_given,
             needs=frozenset(needs),
             own_launch=own_launch,

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 HOW_SURE = "how sure: "
 """The prefix of detail lines about operations that were not measured."""
 
-_TOLD_STALL = 0.01
-_TOLD_STARVED = 0.1
+_REPORTED_STALL = 0.01
+_REPORTED_STARVED = 0.1
 
 
 def within(done: Operations, full_limit: float, reason: str, assurance: Assurance | None) -> Decision:
@@ -252,9 +252,9 @@ def _starved(operation: Operation) -> float:
 def _share(operation: Operation) -> str:
     """Return sentences on the time that an operation waited for the client; empty if that time is short."""
     told = ""
-    if _stalled(operation) >= _TOLD_STALL * operation.seconds:
+    if _stalled(operation) >= _REPORTED_STALL * operation.seconds:
         told += f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."
-    if _starved(operation) >= _TOLD_STARVED * operation.seconds:
+    if _starved(operation) >= _REPORTED_STARVED * operation.seconds:
         told += f" For {format_seconds(_starved(operation))} of it a rank waited for a CPU."
     return told
 

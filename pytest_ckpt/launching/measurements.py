@@ -97,7 +97,7 @@ class Measurements:
         measurements.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
-        if not self._is_asked(name, subject):
+        if not self._is_requested(name, subject):
             return self.measurement(subject)
         for planned in self._context.plan.runnable:
             if planned.subject in self._wanted or planned.subject == subject:
@@ -105,12 +105,12 @@ class Measurements:
         for row in OWN_LAUNCHES.values():
             if row.name == name:
                 break
-            if self._is_asked(row.name, subject):
+            if self._is_requested(row.name, subject):
                 self._launch_own(row, subject)
         return self._launch_own(OWN_LAUNCHES[name], subject)
 
-    def _is_asked(self, name: Pattern, subject: Subject) -> bool:
-        return PATTERNS[name].is_asked(self._context.plan.of(subject), self._context.settings)
+    def _is_requested(self, name: Pattern, subject: Subject) -> bool:
+        return PATTERNS[name].is_requested(self._context.plan.of(subject), self._context.settings)
 
     def _launch_own(self, row: OwnLaunch, subject: Subject) -> Measurement:
         with self._lock():
@@ -281,7 +281,7 @@ class Measurements:
         return self._context.directory / "measurements" / f"{subject.slug}.json"
 
     def _read(self, subject: Subject) -> Measurement:
-        return whole_measurement(self._kept(subject), self._others(ADDED, subject))
+        return complete_measurement(self._kept(subject), self._others(ADDED, subject))
 
     def not_judged(self, subject: Subject) -> list[OtherMeasurement]:
         """Return the measurements of a subject that are not judged by themselves: interrupted ones, and added
@@ -316,7 +316,7 @@ def measurements_of_starts(directory: Path, starts: int, kind: str, subject: Sub
     return [OtherMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
 
 
-def whole_measurement(file: Path, added: Iterable[OtherMeasurement]) -> Measurement:
+def complete_measurement(file: Path, added: Iterable[OtherMeasurement]) -> Measurement:
     """Return the measurement in a file, completed with the patterns that later starts of the run ``added``."""
     return functools.reduce(with_patterns_of, (other.measurement for other in added), read_measurement(file))
 

@@ -48,10 +48,10 @@ from pytest_ckpt.targets.posix.commit import commit_of
 from pytest_ckpt.targets.posix.run_directory import (
     DirectoryIdentity,
     describe_change,
+    directory_identity,
     directory_of,
     is_of_area,
     keep_a_file,
-    standing_of,
 )
 from pytest_ckpt.targets.posix.second_mount import fault_of_second_mount, unlike_target
 from pytest_ckpt.targets.timed_calls import answers_within, watched
@@ -518,7 +518,7 @@ class Observations:
         area = self._context.run_area
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
-                now = watched(area.location, lambda: standing_of(directory_of(area)))
+                now = watched(area.location, lambda: directory_identity(directory_of(area)))
         except UsageError:
             return ""
         if self._standing is None:

@@ -39,7 +39,7 @@ _KILLED = (
 # reports a cancelled job, whose tasks receive a signal.
 _TASK = re.compile(r"error: (?P<host>\S+): task (?P<rank>\d+): (?P<signal>(?!Exited)[A-Z]\w+)")
 _CANCELLED = re.compile(r"CANCELLED AT \S+( DUE TO TIME LIMIT)?|Force Terminated job")
-_ASKED_TO_END = "Terminated"
+_REQUESTED_TO_END = "Terminated"
 # Messages of the launchers when they no longer reach a host: Open MPI, Slurm.
 _LOST_HOST = (
     re.compile(
@@ -359,7 +359,7 @@ class RankWatchdog:
     def _of_task(self, first: re.Match[str], launcher_says: str) -> Failure:
         """Return the failure that Slurm's messages describe: the cancelled job, or the first task that ended."""
         cancelled = _CANCELLED.search(launcher_says)
-        if cancelled and first["signal"] == _ASKED_TO_END:
+        if cancelled and first["signal"] == _REQUESTED_TO_END:
             why = "at its time limit" if cancelled[1] else "from outside"
             return Failure(kind="killed", message=f"Slurm ended the job: it was cancelled {why}")
         signals = {int(task["rank"]): task["signal"] for task in _TASK.finditer(launcher_says)}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.commands import Changed, Command, CommandRun, Failover, Snapshots, Upgrade
-from pytest_ckpt.facts.events import CommandAsked, CommandEnded, Event, PatternMeasured
+from pytest_ckpt.facts.events import CommandEnded, CommandRequested, Event, PatternMeasured
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.subject import Pattern
 from pytest_ckpt.launching.command_keeper import CommandKeeper
@@ -178,7 +178,7 @@ class LaunchWithCommands:
 
     def _take(self, event: Event) -> None:
         """Record an event of rank 0."""
-        if isinstance(event, CommandAsked):
+        if isinstance(event, CommandRequested):
             self._events.keep(event)
             self._keeper.ask(event.command)
             return

@@ -132,7 +132,7 @@ class RequirementItem(pytest.Item):
         planned = run.plan.of(Subject.from_text(subject))
         if planned.not_run:
             return not_run(requirement, subject, "not planned", f"{planned.not_run}.", run.gates), None
-        if requirement.not_given and not requirement.is_asked(run.settings):
+        if requirement.not_given and not requirement.is_requested(run.settings):
             return not_run(requirement, subject, "not given", requirement.not_given, run.gates), None
         own, measured = requirement.own_launch, measurements(self.session)
         measurement = measured.with_own_launch(planned.subject, own) if own else measured.measurement(planned.subject)

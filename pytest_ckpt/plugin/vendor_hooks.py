@@ -29,9 +29,9 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.recorder import HookFailed, LaunchHooks
 from pytest_ckpt.plugin import hookspecs
 from pytest_ckpt.support.errors import UsageError, nearest
-from pytest_ckpt.support.redaction import HIDDEN, is_telling
+from pytest_ckpt.support.redaction import HIDDEN, may_be_secret
 from pytest_ckpt.targets.schemes import add_target
-from pytest_ckpt.vendors import PluginFacts, in_words, read_facts, read_requirement, read_section
+from pytest_ckpt.vendors import PluginFacts, error_text, read_facts, read_requirement, read_section
 
 PREFIX = "pytest_ckpt_"
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith(PREFIX))
@@ -145,7 +145,7 @@ class Plugins(LaunchHooks):
         for plugin, answer in self._ask("pytest_ckpt_environment_facts", settings=settings):
             with _checks(plugin, "pytest_ckpt_environment_facts"):
                 facts = read_facts(answer)
-            hidden = {n: HIDDEN if is_telling(n) else value for n, value in facts.items()}
+            hidden = {n: HIDDEN if may_be_secret(n) else value for n, value in facts.items()}
             records[plugin.name] = dataclasses.replace(records[plugin.name], facts=hidden)
         return list(records.values())
 
@@ -270,7 +270,7 @@ class Plugins(LaunchHooks):
                         sections += [{"plugin": plugin.name} | read_section(one) for one in _listed(answer, "sections")]
             except (HookFailed, UsageError, KeyboardInterrupt) as error:
                 # The results must not be lost because of one section, and a missing section must be reported.
-                text = error.what if isinstance(error, UsageError) else str(error) or in_words(error)
+                text = error.what if isinstance(error, UsageError) else str(error) or error_text(error)
                 failed = {"title": "This plugin's sections could not be written", "paragraphs": [text]}
                 sections.append({"plugin": plugin.name, **failed, "head": [], "rows": []})
         return sections
@@ -344,6 +344,6 @@ def _broken(plugin: VendorPlugin, hook: str, function: Any, error: BaseException
     file = function.__code__.co_filename
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
-    answer = str(error) if isinstance(error, UsageError | pytest.UsageError) else in_words(error)
+    answer = str(error) if isinstance(error, UsageError | pytest.UsageError) else error_text(error)
     trace = "".join(traceback.format_exception(error))
     return HookFailed(f"Plugin {plugin.label} failed in {hook}: {answer}{where}", trace)

@@ -32,7 +32,7 @@ NEVER_CERTIFIED = (
     "bytes are right."
 )
 
-_MAXIMUM_TOLD = 20
+_MAXIMUM_REPORTED = 20
 _MAXIMUM_OPERATIONS = 4_000
 
 RULES_SCHEMA = "pytest-ckpt/rules/1"
@@ -141,7 +141,7 @@ def judge_results(directory: Path, found: ResultTree, command_line: Mapping[str,
 def refuse_nothing(directory: Path, found: ResultTree) -> None:
     """Raise UsageError if there is no result to judge."""
     if not found.results:
-        listed = [f"  {m.path}: {m.text}" for m in found.messages[:_MAXIMUM_TOLD]]
+        listed = [f"  {m.path}: {m.text}" for m in found.messages[:_MAXIMUM_REPORTED]]
         if found.training_count:
             others = counted(found.training_count, "run of another benchmark", "runs of other benchmarks")
             listed.append(f"  Passed over: {others}, such as training.")

@@ -56,7 +56,7 @@ class AcrossHosts:
         self._group.wait()
         if self._waits:
             with self._stage(_SPENT_ON, None):
-                self._look("directory", lambda: self._store.is_prepared(slug), is_asked=self._group.leads_host)
+                self._look("directory", lambda: self._store.is_prepared(slug), is_requested=self._group.leads_host)
 
     def begin(self, ref: CheckpointRef) -> None:
         """Create the directory of a checkpoint on rank 0, and wait until every host sees it.
@@ -69,14 +69,14 @@ class AcrossHosts:
                     with self._activity.in_phase("open"):
                         self._store.announce(ref)
                 self._group.wait()
-                self._look("directory", lambda: self._store.sees_draft(ref), is_asked=self._group.leads_host)
+                self._look("directory", lambda: self._store.sees_draft(ref), is_requested=self._group.leads_host)
 
     def end(self, ref: CheckpointRef) -> None:
         """Wait until every host sees that a checkpoint has been committed."""
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 self._group.wait()
-                self._look("name", lambda: self._store.sees(ref, ()), is_asked=self._group.leads_host)
+                self._look("name", lambda: self._store.sees(ref, ()), is_requested=self._group.leads_host)
 
     def files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
         """Wait until every rank sees the files of other ranks that it will read. ``own`` are the files that this rank
@@ -98,14 +98,14 @@ class AcrossHosts:
             ref: [written[ref.number, name] for name in names if (ref.number, name) in written]
             for ref, names in foreign.items()
         }
-        self._look("data", lambda: all(self._store.sees(ref, of) for ref, of in awaited.items()), is_asked=True)
+        self._look("data", lambda: all(self._store.sees(ref, of) for ref, of in awaited.items()), is_requested=True)
 
-    def _look(self, awaited: Awaited, sees: Callable[[], bool], *, is_asked: bool) -> None:
+    def _look(self, awaited: Awaited, sees: Callable[[], bool], *, is_requested: bool) -> None:
         """Wait until ``sees`` returns True, and report the hosts that had to wait.
 
-        Only ranks with ``is_asked`` call ``sees``, repeatedly and for at most `VISIBLE_WITHIN_SECONDS`.
+        Only ranks with ``is_requested`` call ``sees``, repeatedly and for at most `VISIBLE_WITHIN_SECONDS`.
         """
-        late = self._waited(sees) if is_asked else None
+        late = self._waited(sees) if is_requested else None
         gathered = self._group.gather(late)
         by_host: dict[str, DelayedHost] = {}
         for of in filter(None, gathered):

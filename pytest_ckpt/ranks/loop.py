@@ -334,7 +334,9 @@ class MeasurementLoop:
         self._do.send(CeilingsMeasured(subject=self._task.subject, ceilings=ceilings))
 
     def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
-        """Run a ramp. Return the number of requests in flight that it found, and record the wrong bytes of its loads."""
+        """Run a ramp. Return the number of requests in flight that it found, and record the wrong bytes of
+        its loads.
+        """
         from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
 
         # A separate store, so that the requests of the ramp are not counted as the subject's own.
@@ -488,7 +490,7 @@ class MeasurementLoop:
             readings = cache.readings(self._shard.bytes, task.full_saves)
             way = ""
             if task.drop_caches != "never":
-                is_cached = cache.holds_more_than(_RESIDENT_WITHOUT_DROP, files)
+                is_cached = cache.caches_more_than(_RESIDENT_WITHOUT_DROP, files)
                 # If the same checkpoints are read repeatedly, or a codec has made them smaller, the rule's sum of
                 # written bytes is not meaningful.
                 changes = bool(task.retain or task.deltas or task.codec)

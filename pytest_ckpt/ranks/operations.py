@@ -362,7 +362,9 @@ class Operations(Checkpoints):
         )
 
     def replaced(self) -> str:
-        """Return a sentence if the run's directory was replaced; otherwise an empty text. Some stores cannot detect it."""
+        """Return a sentence if the run's directory was replaced; otherwise an empty text. Some stores
+        cannot detect it.
+        """
         return cast("StoreOfPaths", self._store).replaced() if hasattr(self._store, "replaced") else ""
 
     def _stays(self) -> None:
@@ -486,7 +488,9 @@ class Operations(Checkpoints):
         return operation
 
     def faults(self, checks: Iterable[Comparison], checkpoint: int) -> list[Fault]:
-        """Return the faults in ``checks``, this rank's comparisons of a checkpoint, with this rank's number and host."""
+        """Return the faults in ``checks``, this rank's comparisons of a checkpoint, with this rank's number
+        and host.
+        """
         return [
             Fault(
                 kind=f.kind,

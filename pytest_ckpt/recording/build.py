@@ -63,7 +63,7 @@ def pattern_of(
     save = [act for act in of_save if act.thread in ranks]
     _refuse_shared(save, ranks)
     files.other_reads.update(_reads(behind))
-    phases = _phases(save, ranks, threads.births, _beside_data(save, files.sizes))
+    phases = _phases(save, ranks, threads.births, _files_next_to_data(save, files.sizes))
     lanes = {
         (thread, phase): lane
         for phase in set(phases)
@@ -159,7 +159,7 @@ def _reach(acts: Sequence[FileCall], file: int) -> int:
     return max(act.offset + act.bytes for act in acts if act.file == file)
 
 
-def _beside_data(acts: Sequence[FileCall], sizes: Sequence[int]) -> frozenset[int]:
+def _files_next_to_data(acts: Sequence[FileCall], sizes: Sequence[int]) -> frozenset[int]:
     """Return the files that are small compared with the largest file."""
     largest = max(sizes)
     return frozenset(act.file for act in acts if act.file >= 0 and is_small(sizes[act.file], largest))

@@ -189,7 +189,9 @@ class JobFiles:
             self._act(call, "fdatasync" if call.name == "fdatasync" else "fsync", known.file)
 
     def _inherited(self, key: tuple[int, int], path: str) -> _Open | None:
-        """Return a descriptor that a process inherited from its parent; None if its file is not one of the job's files."""
+        """Return a descriptor that a process inherited from its parent; None if its file is not one of the
+        job's files.
+        """
         if path not in self.numbers:
             return None
         number = self.numbers[path]

@@ -79,7 +79,9 @@ class _Directories:
         self._of: dict[int, str] = {}
 
     def after(self, call: TracedCall) -> str:
-        """Return the working directory in which a call was made. Record the directory that the call shows or changes."""
+        """Return the working directory in which a call was made. Record the directory that the call shows
+        or changes.
+        """
         if found := _DIRECTORY.findall(call.arguments):
             self._of[call.thread] = unescape(found[0])
         directory = self._of.get(call.thread, "")

@@ -1,1 +1,3 @@
-"""Writers of reports as HTML, PDF, JUnit, terminal text and live metrics, and writers of texts on plans and patterns."""
+"""Writers of reports as HTML, PDF, JUnit, terminal text and live metrics, and writers of texts on plans and
+patterns.
+"""

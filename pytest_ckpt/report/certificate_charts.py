@@ -1,4 +1,6 @@
-"""The charts of a certificate, made from its document. They show operations by rank, cluster sizes, saves and goodput."""
+"""The charts of a certificate, made from its document. They show operations by rank, cluster sizes, saves
+and goodput.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ def slow_ranks(
 
 
 def is_even(operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> bool:
-    """Return whether no rank was slow: in every operation, each took at most 1.5 times the median rank's time per byte."""
+    """Return whether no rank was slow: in every operation, each took at most 1.5 times the median rank's
+    time per byte.
+    """
     return not _slow([o for o in operations if len(o.get("rank_seconds") or []) > 1], rank_bytes)
 
 

@@ -255,11 +255,11 @@ def matrix(document: Document) -> Matrix:
     of_checkpoints = [v for v in verdicts if v["id"] not in behaviour]
     columns = tuple(dict.fromkeys(v["subject"] for v in of_checkpoints))
     verdict_of = {(v["id"], v["subject"]): v for v in of_checkpoints}
-    rows, unasked = [], []
+    rows, not_requested = [], []
     for name in dict.fromkeys(v["id"] for v in of_checkpoints):
         of_requirement = [v for v in of_checkpoints if v["id"] == name]
         if all(v["outcome"] == "not run" and v["severity"] == "advisory" for v in of_requirement):
-            unasked.append(name)
+            not_requested.append(name)
             continue
         cells = (verdict_of.get((name, subject)) for subject in columns)
         rows.append(Row(id=name, cells=tuple(_cell([v]) if v else Cell() for v in cells)))
@@ -267,12 +267,12 @@ def matrix(document: Document) -> Matrix:
     for name in dict.fromkeys(v["id"] for v in verdicts if v["id"] in behaviour):
         of_requirement = [v for v in verdicts if v["id"] == name]
         if all(v["outcome"] == "not run" and v["severity"] == "advisory" for v in of_requirement):
-            unasked.append(name)
+            not_requested.append(name)
             continue
         checks.append(
             (name, _cell(of_requirement), sum(v["outcome"] == "met" for v in of_requirement), len(of_requirement))
         )
-    return Matrix(columns=columns, rows=tuple(rows), behaviour=tuple(checks), advisory_not_run=tuple(unasked))
+    return Matrix(columns=columns, rows=tuple(rows), behaviour=tuple(checks), advisory_not_run=tuple(not_requested))
 
 
 def _cell(verdicts: Sequence[Document]) -> Cell:

@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import OperationRef
-from pytest_ckpt.facts.system import PICTURE, REPEATED, fact_in_words
+from pytest_ckpt.facts.system import PICTURE, REPEATED, fact_text
 from pytest_ckpt.facts.targets import StorageStack
 from pytest_ckpt.grading.networks import HostRate, host_rates, networks_of
 from pytest_ckpt.judging.reasons import reasons_for
@@ -65,7 +65,9 @@ def group_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dic
 
 
 def group_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Return the results of the cache rule in groups that differ only by host, each group as (reading, names of hosts)."""
+    """Return the results of the cache rule in groups that differ only by host, each group as (reading,
+    names of hosts).
+    """
     groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
     for reading in readings:
         facts = tuple(value for name, value in reading.items() if name != "host")
@@ -325,7 +327,9 @@ class PageSection:
 
 
 def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[PageSection]) -> None:
-    """Write a page of text, pictures and tables in the certificate's style. The file appears only when it is complete."""
+    """Write a page of text, pictures and tables in the certificate's style. The file appears only when it
+    is complete.
+    """
     drawn = [dataclasses.replace(s, pictures=tuple(Markup(p) for p in s.pictures)) for s in sections]
     _write_whole(path, _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn))
 
@@ -366,7 +370,7 @@ def _environment() -> jinja2.Environment:
         "options_whole": _options_whole,
         "operation_name": lambda plain: str(from_plain(OperationRef, plain)) if plain else "",
         "in_short": view.names_in_short,
-        "fact_in_words": fact_in_words,
+        "fact_text": fact_text,
         "shortened": _shortened,
         "command": shlex.join,
         "median": statistics.median,

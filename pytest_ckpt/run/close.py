@@ -22,7 +22,7 @@ from pytest_ckpt.facts.targets import Names, removal_of
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.clients import clients_of
-from pytest_ckpt.launching.measurements import measurements_of_starts, names_of_run, whole_measurement
+from pytest_ckpt.launching.measurements import complete_measurement, measurements_of_starts, names_of_run
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.certify import CertifyRequest, certified, write_draft
@@ -199,7 +199,7 @@ def _measurements(context: RunContext) -> list[Measurement]:
     """Return the measurements so far, in the order of the plan."""
     files = {c.subject: context.directory / "measurements" / f"{c.subject.slug}.json" for c in context.plan.checkpoints}
     return [
-        whole_measurement(file, measurements_of_starts(context.directory, context.start, ADDED, subject))
+        complete_measurement(file, measurements_of_starts(context.directory, context.start, ADDED, subject))
         for subject, file in files.items()
         if file.exists()
     ]

@@ -31,7 +31,7 @@ from pytest_ckpt.report.plan import in_all
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.fitting import check_memory, check_space
 from pytest_ckpt.run.hosts import host_notices, remedy_on_hosts, see_hosts
-from pytest_ckpt.run.preflight import ANSWER_SECONDS, gauge_of
+from pytest_ckpt.run.preflight import ANSWER_SECONDS, cache_probe_of
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.host_state import SHARED_MEMORY, memory_limit_bytes, shared_memory_free_bytes
@@ -348,7 +348,7 @@ def _caches(
     where = "on the target" if target else f"in {Path(scratch).parent}, not on a target"
     yield _drop_caches(settings)
     try:
-        finding, visibility = _gauge(directory, where, seconds)
+        finding, visibility = _cache_probe(directory, where, seconds)
         yield finding
         yield _direct(directory, where, seconds)
     except NoAnswerError as silence:
@@ -478,9 +478,9 @@ def _drop_caches(settings: Settings) -> Finding:
     return Finding(name="drop caches", can=True, needed=False, description=f"{_DROP_CACHES} can be written")
 
 
-def _gauge(directory: str, where: str, seconds: float) -> tuple[Finding, CacheVisibility]:
+def _cache_probe(directory: str, where: str, seconds: float) -> tuple[Finding, CacheVisibility]:
     try:
-        probe = gauge_of(directory, seconds)
+        probe = cache_probe_of(directory, seconds)
     except RefusedError as error:
         return unknown("residency", f"a file of 4 MiB could not be written: {error}"), "not_tested"
     if probe is None:

@@ -157,7 +157,7 @@ def foreseen(settings: Settings, plan: Plan, spec: TargetSpec) -> Problems:
         if facts and facts.capacity and settings.measures:
             check_space(plan, settings, facts.capacity.free_bytes)
     with problems.noting():
-        if settings.measures and not settings.hosts and not settings.is_said("--ckpt-launcher"):
+        if settings.measures and not settings.hosts and not settings.is_set("--ckpt-launcher"):
             ranks = range(max((c.layout.processes for c in plan.runnable), default=0))
             check_memory_of(plan, [("this host", ranks, memory_available_bytes())])
     return problems

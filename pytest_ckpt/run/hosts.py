@@ -98,8 +98,8 @@ def see_hosts(
         if isinstance(event, HostsSeen):
             events.append(event)
 
-    is_asked = facts is not None and "paths" in facts.capabilities and not launcher.stays_here
-    with _sign(area, run_id) if is_asked else contextlib.nullcontext() as sign:
+    is_requested = facts is not None and "paths" in facts.capabilities and not launcher.stays_here
+    with _sign(area, run_id) if is_requested else contextlib.nullcontext() as sign:
         job = Job(
             processes=processes,
             area=area,

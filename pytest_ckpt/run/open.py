@@ -19,7 +19,7 @@ from pytest_ckpt.config.system_description import read_system
 from pytest_ckpt.facts.environment import Environment, PluginFacts
 from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef, Names, TargetSpec
 from pytest_ckpt.grading.catalogue import extended
-from pytest_ckpt.grading.obstacles import CacheVisibility, asks_cold
+from pytest_ckpt.grading.obstacles import CacheVisibility, requires_cold
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
@@ -158,7 +158,7 @@ def _open(
         notices += host_notices(checked.launcher, checked.hosts)
         area = _create(checked.target, run_id, undo)
         visibility: CacheVisibility = "not_tested"
-        if checked.settings.measures and asks_cold(checked.settings, checked.gates, checked.catalogue):
+        if checked.settings.measures and requires_cold(checked.settings, checked.gates, checked.catalogue):
             visibility = cache_visibility(checked.facts, area.location, settings.io_timeout_seconds)
         second = find_second_client(settings, checked.facts, area, checked.launcher)
         small = _create(checked.small, run_id, undo) if checked.small else None

@@ -65,7 +65,7 @@ _LOCAL = "--ckpt-strategy=tiered:local-tier"
 ANSWER_SECONDS = 30.0
 """A target that takes longer for one small file counts as not answering."""
 
-_TRY_GAUGE = "pytest_ckpt.targets.posix.page_cache:try_gauge"
+_TRY_CACHE_PROBE = "pytest_ckpt.targets.posix.page_cache:try_cache_probe"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,7 +244,7 @@ def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
     The suite may fill a volume only if it is large enough and contains no data of users.
     """
     for option in OPTIONS:
-        if option.suite and option.suite not in settings.suites and settings.is_said(option.flag):
+        if option.suite and option.suite not in settings.suites and settings.is_set(option.flag):
             raise UsageError(
                 f"{option.flag} belongs to the suite {option.suite}, which is not chosen.",
                 f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, option.suite))}.",
@@ -467,12 +467,12 @@ def _check_both(given: dict[str, str | None], why: str) -> None:
         )
 
 
-def gauge_of(directory: str, seconds: float) -> str | None:
+def cache_probe_of(directory: str, seconds: float) -> str | None:
     """Return the system call that counts cached pages of files in a directory.
 
     None if no call counts correctly. Creates and removes a 4 MiB file. Raises NoAnswerError and RefusedError.
     """
-    probe: str | None = call_in_time(_TRY_GAUGE, directory, seconds)
+    probe: str | None = call_in_time(_TRY_CACHE_PROBE, directory, seconds)
     return probe
 
 
@@ -484,7 +484,7 @@ def cache_visibility(target: TargetFacts, directory: str, deadline_seconds: floa
     if (known := cache_visibility_before_writes(target)) != "not_tested":
         return known
     try:
-        return "seen" if gauge_of(directory, min(ANSWER_SECONDS, deadline_seconds)) else "blind"
+        return "seen" if cache_probe_of(directory, min(ANSWER_SECONDS, deadline_seconds)) else "blind"
     except (NoAnswerError, RefusedError):
         # The run will have the same error and report it.
         return "not_tested"

@@ -375,7 +375,7 @@ class _Subjects:
                 self.lacking.append(name)
         measured = ((now[name], _without_broken_patterns(m)) for name, m in there.items() if name in now)
         lacks_own = any(
-            PATTERNS[name].is_asked(planned, checked.settings)
+            PATTERNS[name].is_requested(planned, checked.settings)
             and not (m.failure or (m.patterns and m.patterns.found(name)))
             for planned, m in measured
             for name in OWN_LAUNCHES

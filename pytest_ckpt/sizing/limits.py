@@ -99,22 +99,22 @@ def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
     # The default of such a limit is used only if the run performs the measurement that it limits.
     idle = {
         "target_share": not settings.has_tiers,
-        "consolidate_limit": not settings.asks_serving,
-        "loader_rate": not settings.asks_contention,
+        "consolidate_limit": not settings.includes_serving,
+        "loader_rate": not settings.includes_contention,
     }
     values = {origin.option: origin.value for origin in settings.origins}
     found = []
     for key, publication in DEFAULTS.items():
         option = _OPTIONS[key]
-        is_said, value = settings.is_said(option.flag), values.get(option.flag, "")
-        if not value or (idle.get(key) and not is_said):
+        is_set, value = settings.is_set(option.flag), values.get(option.flag, "")
+        if not value or (idle.get(key) and not is_set):
             continue
-        is_published = publication is not None and not is_said
+        is_published = publication is not None and not is_set
         found.append(
             LimitInput(
                 option=option.usual_flag,
                 value=value,
-                origin="set by the operator" if is_said else "published" if is_published else "default of this program",
+                origin="set by the operator" if is_set else "published" if is_published else "default of this program",
                 source=publication.citation if publication and is_published else "",
             )
         )

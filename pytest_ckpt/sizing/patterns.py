@@ -76,16 +76,16 @@ class PatternRow(NamedTuple):
     ranks import it. Patterns that are measured together name the same function. With ``has_own_launch``, ``scenario``
     is a class with the parameters of `RunWithCommands`, for a separate launch.
 
-    ``is_asked`` returns whether the settings require the pattern. ``amount`` returns None if these ranks cannot measure
-    the pattern. ``first`` is the number of its first checkpoint, after the subject's own checkpoints. ``lasts``: the
-    pattern takes hours or much space, so it runs after all other patterns. ``names`` are files that only the pattern's
-    checkpoints contain. ``other_files`` are files that the pattern writes outside of checkpoints.
+    ``is_requested`` returns whether the settings require the pattern. ``amount`` returns None if these ranks cannot
+    measure the pattern. ``first`` is the number of its first checkpoint, after the subject's own checkpoints. With
+    ``lasts``, the pattern takes hours or much space, so it runs after all other patterns. ``names`` are files that only
+    the pattern's checkpoints contain. ``other_files`` are files that the pattern writes outside of checkpoints.
     """
 
     name: Pattern
     label: str
     scenario: str
-    is_asked: Callable[[PlannedCheckpoint, Settings], bool]
+    is_requested: Callable[[PlannedCheckpoint, Settings], bool]
     amount: Callable[[PlannedCheckpoint, Settings, TargetFacts | None], Amount | None]
     first: int = 0
     lasts: bool = False
@@ -99,15 +99,15 @@ def kills_of(strategy: StrategySpec, settings: Settings) -> int:
 
     0 if saves of the strategy block the job, or if the suite strategies is not part of the run.
     """
-    return 0 if strategy.blocks or not settings.asks_strategies else max(1, round(KILLS * settings.effort))
+    return 0 if strategy.blocks or not settings.includes_strategies else max(1, round(KILLS * settings.effort))
 
 
 def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
     """Return whether the run also measures weights-only loads of a subject; false if the subject has deltas."""
-    return settings.asks_serving and planned.deltas is None
+    return settings.includes_serving and planned.deltas is None
 
 
-def saves_whole(strategy: StrategySpec) -> bool:
+def saves_complete_checkpoints(strategy: StrategySpec) -> bool:
     """Return whether a job waits for each save, and each save contains the complete, uncompressed checkpoint.
 
     Only then does the storage alone determine how rates grow with the number of clients.
@@ -116,8 +116,8 @@ def saves_whole(strategy: StrategySpec) -> bool:
 
 
 def scales(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    """Return whether a run measures increasing client counts for a subject (see `saves_whole`)."""
-    return settings.asks_scaling and saves_whole(planned.strategy)
+    """Return whether a run measures increasing client counts for a subject (see `saves_complete_checkpoints`)."""
+    return settings.includes_scaling and saves_complete_checkpoints(planned.strategy)
 
 
 def client_counts(clients: int) -> tuple[int, ...]:
@@ -143,7 +143,7 @@ def resizes(engine: EngineSpec, strategy: StrategySpec, settings: Settings) -> b
     This needs full, uncompressed checkpoints, and an engine whose library supports it.
     """
     is_full = not strategy.saves_deltas and not strategy.compresses
-    return is_full and settings.asks_contention and bool(engine.resizes)
+    return is_full and settings.includes_contention and bool(engine.resizes)
 
 
 def planned_counts(processes: int, settings: Settings) -> tuple[int, ...]:
@@ -165,7 +165,7 @@ def _load(planned: PlannedCheckpoint) -> float:
 
 
 def _contended(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    return settings.asks_contention
+    return settings.includes_contention
 
 
 def _can_share(planned: PlannedCheckpoint) -> bool:
@@ -305,7 +305,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="crashes",
             label="kill of a save in the background",
             scenario=f"{_IN}.crashes:measure",
-            is_asked=lambda planned, settings: kills_of(planned.strategy, settings) > 0,
+            is_requested=lambda planned, settings: kills_of(planned.strategy, settings) > 0,
             amount=_crashes,
             first=32,
         ),
@@ -313,7 +313,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="compression",
             label="save or load through the codec or past it",
             scenario=f"{_IN}.compression:measure",
-            is_asked=lambda planned, settings: planned.strategy.compresses and settings.asks_strategies,
+            is_requested=lambda planned, settings: planned.strategy.compresses and settings.includes_strategies,
             amount=_compression,
             first=224,
         ),
@@ -327,7 +327,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="tiers",
             label="saves and restores in two tiers",
             scenario=f"{_IN}.tiers:measure",
-            is_asked=lambda planned, settings: planned.strategy.tiers and settings.asks_strategies,
+            is_requested=lambda planned, settings: planned.strategy.tiers and settings.includes_strategies,
             amount=_tiers,
             first=160,
         ),
@@ -335,7 +335,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="preempt",
             label="save at notice",
             scenario=f"{_IN}.notice:measure",
-            is_asked=lambda planned, settings: settings.asks_notice,
+            is_requested=lambda planned, settings: settings.includes_notice,
             amount=_preempt,
             first=192,
         ),
@@ -343,7 +343,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="chains",
             label="chain that outlives those before it",
             scenario=f"{_IN}.chains:measure",
-            is_asked=lambda planned, settings: planned.deltas is not None and settings.asks_strategies,
+            is_requested=lambda planned, settings: planned.deltas is not None and settings.includes_strategies,
             amount=_chains,
             first=OF_CHAIN,
         ),
@@ -351,7 +351,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="serving",
             label="load of the weights",
             scenario=f"{_IN}.serving:measure",
-            is_asked=serves,
+            is_requested=serves,
             amount=_serving,
             first=208,
             names=lambda planned: weights_of(planned.layout, planned.layout.processes).names,
@@ -360,14 +360,14 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="consolidation",
             label="copy of the weights",
             scenario=f"{_IN}.serving:measure",
-            is_asked=serves,
+            is_requested=serves,
             amount=_consolidation,
         ),
         PatternRow(
             name="scaling",
             label="save or load by some of the clients",
             scenario=f"{_IN}.scaling:measure",
-            is_asked=scales,
+            is_requested=scales,
             amount=_scaling,
             first=240,
         ),
@@ -375,7 +375,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="endurance",
             label="endurance",
             scenario=f"{_IN}.endurance:measure",
-            is_asked=lambda planned, settings: settings.asks_endurance,
+            is_requested=lambda planned, settings: settings.includes_endurance,
             amount=_endurance,
             first=5,
             lasts=True,
@@ -384,7 +384,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="near_full",
             label="save on a filled volume",
             scenario=f"{_IN}.endurance:measure",
-            is_asked=lambda planned, settings: settings.asks_endurance,
+            is_requested=lambda planned, settings: settings.includes_endurance,
             amount=_near_full,
             lasts=True,
             other_files=lambda planned: {ballast_name(n, rank.rank) for n in LEVELS for rank in planned.layout.ranks()},
@@ -393,7 +393,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="metadata",
             label="calls on many names",
             scenario=f"{_IN}.many_names:measure",
-            is_asked=lambda planned, settings: planned.many_names is not None,
+            is_requested=lambda planned, settings: planned.many_names is not None,
             amount=_metadata,
             lasts=True,
         ),
@@ -401,7 +401,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="resized",
             label="save, or load by another number of ranks",
             scenario=f"{_IN}.resized:ResizedRun",
-            is_asked=lambda planned, settings: resizes(planned.engine, planned.strategy, settings),
+            is_requested=lambda planned, settings: resizes(planned.engine, planned.strategy, settings),
             amount=_resized,
             first=30,
             has_own_launch=True,
@@ -410,7 +410,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="snapshots",
             label="snapshot in a save",
             scenario=f"{_IN}.with_commands:SnapshotRun",
-            is_asked=lambda planned, settings: settings.asks_snapshots,
+            is_requested=lambda planned, settings: settings.includes_snapshots,
             amount=_snapshots,
             first=28,
             has_own_launch=True,
@@ -419,7 +419,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="upgrade",
             label="change of the storage",
             scenario=f"{_IN}.with_commands:UpgradeRun",
-            is_asked=lambda planned, settings: settings.asks_upgrade,
+            is_requested=lambda planned, settings: settings.includes_upgrade,
             amount=_upgrade,
             first=26,
             has_own_launch=True,
@@ -428,7 +428,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             name="failover",
             label="injected fault",
             scenario=f"{_IN}.with_commands:FailoverRun",
-            is_asked=lambda planned, settings: settings.asks_failover,
+            is_requested=lambda planned, settings: settings.includes_failover,
             amount=_failover,
             first=24,
             has_own_launch=True,

@@ -33,7 +33,7 @@ from pytest_ckpt.sizing.many_names import NAME_BYTES, ManyNames
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.object_parts import part_bytes
 from pytest_ckpt.sizing.pacing import READERS, PacedSaves, paced_saves, sample_bytes
-from pytest_ckpt.sizing.patterns import saves_whole
+from pytest_ckpt.sizing.patterns import saves_complete_checkpoints
 from pytest_ckpt.sizing.ramp import RAMP_BYTES, PlannedRamp, planned_ramp
 from pytest_ckpt.sizing.steps import scenarios
 from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH, beyond_usual_bytes
@@ -209,7 +209,7 @@ _OF_OWN_MODELS = {
 def refuse_options_of_own_models(settings: Settings) -> None:
     """Raise UsageError if an option for users' models is set and no model is from a file."""
     for option, why in _OF_OWN_MODELS.items():
-        if settings.is_said(option) and not any(model.own for model in settings.models):
+        if settings.is_set(option) and not any(model.own for model in settings.models):
             raise UsageError(
                 f"{option}: {why}.",
                 "Also name your own model, such as --ckpt-model=./my-model.toml, or leave the option out.",
@@ -225,7 +225,7 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     """
     limits = limits_of(settings)
     for option in ("--ckpt-engine=replay:file", "--ckpt-engine=replay:timing"):
-        if settings.is_said(option) and not any(engine.replays for engine in settings.engines):
+        if settings.is_set(option) and not any(engine.replays for engine in settings.engines):
             raise UsageError(f"{option}: no engine that was chosen replays a job.", "Say --ckpt-engine=replay.")
     refuse_options_of_own_models(settings)
     checkpoints = tuple(
@@ -252,21 +252,21 @@ def checkpoints_at_once(settings: Settings) -> int:
     A new checkpoint is written before the oldest is deleted.
     """
     kept = min(settings.keep_last or settings.operations, settings.operations)
-    at_once = kept + (1 if settings.keep_last or settings.data_pairs or settings.asks_contention else 0)
-    if settings.asks_serving or settings.asks_scaling:
+    at_once = kept + (1 if settings.keep_last or settings.data_pairs or settings.includes_contention else 0)
+    if settings.includes_serving or settings.includes_scaling:
         # The weights and their copy: two times 2 of the 14 bytes that a checkpoint has per parameter. Increasing client
         # counts need one checkpoint at a time.
         at_once = max(at_once, kept + 1)
-    if settings.compresses and settings.asks_strategies:
+    if settings.compresses and settings.includes_strategies:
         # One checkpoint that is saved alternately uncompressed and compressed.
         at_once = max(at_once, kept + 1)
-    if settings.asks_notice or (settings.has_tiers and settings.asks_strategies):
+    if settings.includes_notice or (settings.has_tiers and settings.includes_strategies):
         # A save during another save, or a drain while the previous checkpoint still exists.
         at_once = max(at_once, kept + 2)
-    if settings.asks_failover or settings.asks_upgrade or settings.asks_snapshots:
+    if settings.includes_failover or settings.includes_upgrade or settings.includes_snapshots:
         # One complete checkpoint and one being written, if the other checkpoints may be deleted.
         at_once = max(at_once, 2 + (kept if settings.keep_files else 0))
-    if not settings.asks_endurance:
+    if not settings.includes_endurance:
         return at_once
     # Endurance has two checkpoints and the one being written, if the other checkpoints may be deleted.
     return max(at_once, 3 + (kept if settings.keep_files else 0))
@@ -334,7 +334,7 @@ def _plan_checkpoint(
     overhead = files * _FILE_OVERHEAD_BYTES + shards.full_tensors * _TENSOR_OVERHEAD_BYTES
     one = shards.bytes + extra_bytes + overhead
     rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
-    state = _state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
+    state = _state_memory(shards, engine, strategy, rule, loads_others=settings.includes_contention)
     asks = with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains)
     request_bytes, ramp = _request_bytes(settings, target, shards), None
     if engine.name == STREAM and not settings.io_depth:
@@ -352,13 +352,13 @@ def _plan_checkpoint(
     if strategy.compresses:
         # A thread for each request in flight, and one that generates the next bytes.
         extra += THREAD_BYTES * (depth + 1)
-    if settings.asks_contention:
+    if settings.includes_contention:
         extra += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)
     names = _many_names(settings, strategy, files)
     if names:
         extra += names.memory_bytes(shards.processes)
     memory = [bytes_of_state + extra for bytes_of_state in state]
-    pace = paced_saves(shards, asks.save_limit_seconds, engine) if settings.asks_contention else None
+    pace = paced_saves(shards, asks.save_limit_seconds, engine) if settings.includes_contention else None
     return PlannedCheckpoint(
         layout=shards,
         engine=engine,
@@ -390,7 +390,7 @@ def _many_names(settings: Settings, strategy: StrategySpec, checkpoint_files: in
 
     The suite is measured only with a strategy that saves complete checkpoints and blocks the job.
     """
-    if not settings.asks_metadata or not saves_whole(strategy):
+    if not settings.includes_metadata or not saves_complete_checkpoints(strategy):
         return None
     return ManyNames(
         files=settings.metadata_files,

@@ -23,7 +23,7 @@ MAXIMUM_ENDURANCE_SAVES = 100_000
 If saves are so fast that there would be more, each save waits for its turn.
 """
 
-TOLD_OF_ENDURANCE = 10_000
+FACTS_OF_ENDURANCE = 10_000
 """The maximum number of saves that rank 0 reports as events during one endurance measurement.
 
 The measurement contains the times of all saves.
@@ -53,8 +53,8 @@ def check_record(plan: Plan, settings: Settings) -> None:
 def values_of(planned: PlannedCheckpoint, settings: Settings) -> int:
     """Return the maximum number of JSON values for one checkpoint in the report of a run."""
     ranks = planned.layout.processes
-    patterns = _PATTERNS if settings.asks_contention else 0
+    patterns = _PATTERNS if settings.includes_contention else 0
     operations = 2 * planned.operations + patterns * LOADS_OF_A_PATTERN
     faults = (1 + patterns) * MAXIMUM_FAULTS
-    saves = MAXIMUM_ENDURANCE_SAVES if settings.asks_endurance and settings.duration_seconds else 0
+    saves = MAXIMUM_ENDURANCE_SAVES if settings.includes_endurance and settings.duration_seconds else 0
     return operations * (ranks + _OF_OPERATION) + ranks * _OF_RANK + faults * _OF_FAULT + 2 * saves

@@ -77,7 +77,7 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
     if settings.data_pairs and not planned.strategy.compresses:
         found.append(("data", Amount(4 * settings.data_pairs, size, (save + load) / 2)))
     for row in PATTERNS.values():
-        if row.is_asked(planned, settings) and (amount := row.amount(planned, settings, target)):
+        if row.is_requested(planned, settings) and (amount := row.amount(planned, settings, target)):
             found.append((row.name, amount))
     return [
         Steps(
@@ -115,11 +115,11 @@ def scenarios(
             f"one save, then {LOADS_OF_A_PATTERN} loads by twice as many ranks and {LOADS_OF_A_PATTERN} by half as "
             "many, in separate launches"
         )
-    if settings.asks_serving:
+    if settings.includes_serving:
         listed.append("cold and warm loads of only the weights by replicas, by reads and mapped; one copy of them")
-    if settings.asks_scaling:
+    if settings.includes_scaling:
         listed.append(f"{TURNS_OF_A_COUNT} saves and loads by each of 1, 2, 4 … of the clients, in turns")
-    if settings.asks_endurance:
+    if settings.includes_endurance:
         seconds = settings.duration_seconds
         listed.append(
             f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MAXIMUM_ROUNDS} saves"
@@ -130,23 +130,23 @@ def scenarios(
             f"created, looked up, listed and removed; {REMOVALS} removals of a directory with "
             f"{counted(names.checkpoint_files, 'file')}"
         )
-    if settings.asks_failover:
+    if settings.includes_failover:
         saves, loads = BREAKS.count("save"), BREAKS.count("load")
         # One of each without a fault; a save after each fault; a load of every saved checkpoint.
         listed.append(
             f"at least {1 + saves + len(BREAKS)} saves and {1 + len(BREAKS) + saves + loads} loads after everything "
             f"else, with something broken in {saves} saves and {loads} loads"
         )
-    if settings.asks_snapshots:
+    if settings.includes_snapshots:
         listed.append(
             f"{2 * PAIRS} saves after everything else, with a snapshot in {PAIRS} of them, and {3 * PAIRS} loads"
         )
-    if settings.asks_upgrade:
+    if settings.includes_upgrade:
         listed.append(
             "saves and loads in turns after everything else, until the command of --ckpt-actions [upgrade] "
             "command has returned"
         )
-    if settings.asks_endurance and settings.near_full:
+    if settings.includes_endurance and settings.near_full:
         listed.append(
             f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"
         )

@@ -63,7 +63,7 @@ class Redactor:
         masked only where it was given, for example after ``--password``. If it were masked everywhere, the files would
         be unreadable.
         """
-        found = {value for name, value in environment.items() if name not in _NOT_SECRET and is_telling(name)}
+        found = {value for name, value in environment.items() if name not in _NOT_SECRET and may_be_secret(name)}
         found |= {secret for text in texts for secret in _given(text)}
         words = "\n".join(file_vocabulary)
         long = {s for s in found if _is_long(s) and s != HIDDEN and s not in words}
@@ -108,7 +108,7 @@ def _known(redactor: Redactor, text: str) -> str:
     return redactor._cleaned(text)
 
 
-def is_telling(name: str) -> bool:
+def may_be_secret(name: str) -> bool:
     """Return whether the name of a variable, option or field suggests that its value is a secret."""
     return bool(_TELLING.search(name)) or bool(_TELLING_PARTS & set(re.split(r"[\W_]+", name.lower())))
 
@@ -131,7 +131,7 @@ def _given(text: str) -> Iterator[str]:
         if _awaits(last, word):
             yield word
         name, is_option, value = word.partition("=")
-        if is_option and is_telling(name.lstrip("-")):
+        if is_option and may_be_secret(name.lstrip("-")):
             yield value
         if word != text:
             yield from _given(word)
@@ -141,14 +141,14 @@ def _awaits(last: Any, item: Any) -> bool:
     """Return whether an argument is the secret value of the preceding option."""
     if not isinstance(last, str) or not isinstance(item, str) or not last.startswith("-") or "=" in last:
         return False
-    return is_telling(last.lstrip("-")) and not item.startswith("-") and " " not in last
+    return may_be_secret(last.lstrip("-")) and not item.startswith("-") and " " not in last
 
 
 def _is_secret(match: re.Match[str]) -> bool:
     named = match.groupdict()
     if HIDDEN in match["value"] or not match["value"]:
         return False
-    return "name" not in named or is_telling(named["name"])
+    return "name" not in named or may_be_secret(named["name"])
 
 
 def _hide(match: re.Match[str]) -> str:

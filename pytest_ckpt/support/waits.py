@@ -94,7 +94,7 @@ def waiting(what: Waited) -> Iterator[None]:
         yield
 
 
-def before_telling(call: Callable[[], None]) -> None:
+def before_output(call: Callable[[], None]) -> None:
     """Register a function that is called before each output of this thread's waits."""
     _waits().before = call
 

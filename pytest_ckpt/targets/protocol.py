@@ -352,11 +352,11 @@ class Store(Protocol):
         Rank 0 calls this method when all checkpoints of the subject are deleted.
         """
 
-    def find_gauge(self, subject: str) -> str | None:
+    def find_cache_probe(self, subject: str) -> str | None:
         """Return the name of a method that counts cached bytes correctly on this client; None if there is none."""
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """Return how many bytes of files are in this client's cache. ``probe`` is a method from `find_gauge`."""
+        """Return how many bytes of files are in this client's cache. ``probe`` is a method from `find_cache_probe`."""
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
         """Drop files from this client's cache; return the method. The files must be durable."""
@@ -461,7 +461,7 @@ class StoreOfPaths(Store, Protocol):
         One rank of each host calls this method when all ranks of the host have fsynced their files.
         """
 
-    def sighting(self) -> AreaView:
+    def host_view(self) -> AreaView:
         """Return a view of the area's directory from this host."""
 
     def names_directory(self, name: str) -> NamesDirectory:

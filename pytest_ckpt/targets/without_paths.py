@@ -77,7 +77,7 @@ class StoreWithoutCache:
         """Return True, because a correct store shows committed objects immediately."""
         return True
 
-    def find_gauge(self, subject: str) -> str | None:
+    def find_cache_probe(self, subject: str) -> str | None:
         """Return None, because the client has no cached pages to count."""
         return None
 

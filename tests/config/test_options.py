@@ -272,8 +272,8 @@ def test_of_an_option_that_is_given_twice_the_last_names_count_and_all_parameter
 ])  # fmt: skip
 def test_all_suites_of_a_smoke_run_are_all_but_metadata(suite, profile, asks):
     of = settings_of({"suite": suite, "profile": profile})
-    assert of.asks_metadata is asks
-    assert of.asks_scaling is (suite == "all")
+    assert of.includes_metadata is asks
+    assert of.includes_scaling is (suite == "all")
 
 
 def test_a_parameter_in_a_file_counts_for_names_of_the_command_line(tmp_path):

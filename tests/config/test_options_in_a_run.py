@@ -70,7 +70,7 @@ def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_u
 
 def test_listing_the_tests_launches_nothing_and_writes_nothing(front_door, pytester):
     target = pytester.mkdir("target")
-    asked = sum(r.suite == "performance" and r.is_asked(settings_of()) for r in REQUIREMENTS.values())
+    asked = sum(r.suite == "performance" and r.is_requested(settings_of()) for r in REQUIREMENTS.values())
     result = front_door(
         "--collect-only", "-q", "--ckpt-target=target", "--cluster=16000", "--ckpt-gate-table=speed-only", *TINY
     )

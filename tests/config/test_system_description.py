@@ -10,7 +10,7 @@ from PIL import Image
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.config.system_description import check_described, read_system, template
-from pytest_ckpt.facts.system import FACTS, PICTURE, REPEATED, not_told
+from pytest_ckpt.facts.system import FACTS, PICTURE, REPEATED, missing_facts
 from pytest_ckpt.report.html import write_certificate
 from pytest_ckpt.support.errors import UsageError
 from tests.support import made_up_run
@@ -36,7 +36,7 @@ def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):
     assert once == {table: {fact.name for fact in facts} for table, facts in FACTS.items()}
     several = {table: [set(entry) for entry in found[table]] for table in REPEATED}
     assert several == {table: [{fact.name for fact in facts}] for table, facts in REPEATED.items()}
-    assert not_told(found) == []
+    assert missing_facts(found) == []
     assert main(["doctor", f"--write-system={file}"]) == 4
     assert file.read_text() == filled(template()), "a file that was filled in is never overwritten"
 
@@ -77,21 +77,21 @@ def test_a_run_that_requires_a_description_names_what_it_does_not_tell(tmp_path,
     at = next(n for n, line in enumerate(lines[at:], at) if line.startswith(f"{name} = "))
     file.write_text("\n".join(lines[:at] + lines[at + 1 :]))
     found = read_system(file)
-    assert not_told(found) == [left_out]
+    assert missing_facts(found) == [left_out]
     with pytest.raises(UsageError, match=f"gate table mine requires .*--ckpt-system lacks {left_out}.") as refused:
         check_described(found, "mine")
     assert "doctor --write-system" in refused.value.remedy
 
 
 def test_nothing_told_lacks_all_that_is_needed_and_what_is_needed_is_enough():
-    assert not_told(None) == NEEDED
+    assert missing_facts(None) == NEEDED
     enough = {table: {f.name: "x" for f in facts if f.needed} for table, facts in FACTS.items()}
     check_described(enough, "mine")
 
 
 def page_of(tmp_path, system, grade="certified"):
     document = made_up_run.make_run(tmp_path / "run")
-    document |= {"system": system, "system_lacks": not_told(system), "grade": grade}
+    document |= {"system": system, "system_lacks": missing_facts(system), "grade": grade}
     write_certificate(document, tmp_path / "page.html")
     return (tmp_path / "page.html").read_text()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.checks import checks_for
 from pytest_ckpt.facts.verdict import Verdict
 from tests.support.docs_pages import conformance_page
 from tests.support.machine import Mounts, need_fuse
@@ -133,7 +133,7 @@ def test_every_fault_has_its_row_and_every_check_a_fault_that_fails_it() -> None
     assert {*rows, *(array.fault for array in ARRAYS if array.fault)} == set(FAULTS)
     caught = set().union(*(row.fails for row in MATRIX))
     assert caught == ALL
-    assert {c.requirement for c in in_room("posix")} == {name.partition(".")[0] for name in caught}
+    assert {c.requirement for c in checks_for("posix")} == {name.partition(".")[0] for name in caught}
     assert all(row.fails or row.reported for row in MATRIX)
 
 
@@ -145,7 +145,7 @@ def test_on_healthy_file_systems_nothing_fails(kind: str, make_home) -> None:
     try:
         place = mounts(kind, 1536)
         words = {"": [f"--directory={place}", *EFFORT]}
-        found = observe(words, [c.name for c in in_room("posix") if not c.needs])
+        found = observe(words, [c.name for c in checks_for("posix") if not c.needs])
         assert {name: v.because for name, v in found.items() if v.outcome != "met"} == {}
     finally:
         mounts.unmount_all()

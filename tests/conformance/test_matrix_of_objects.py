@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.checks import checks_for
 from tests.support.object_checks import failed
 from tests.support.object_matrix import ALL, LARGE, MATRIX, ONE_OF_EACH, Row
 from tests.support.targets.object_faults import FAULTS, faulty_store
@@ -67,4 +67,4 @@ def test_of_a_server_that_others_wrote_the_known_defects_are_found_and_nothing_e
 def test_every_fault_has_its_row_and_every_check_a_fault_that_fails_it() -> None:
     assert sorted(row.fault for row in MATRIX) == sorted(FAULTS)
     assert set().union(*(row.fails for row in MATRIX)) == ALL
-    assert len(ONE_OF_EACH) == len({check.requirement for check in in_room("objects")})
+    assert len(ONE_OF_EACH) == len({check.requirement for check in checks_for("objects")})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_ckpt.facts import engines
-from pytest_ckpt.facts.checks import CHECKS, in_room
+from pytest_ckpt.facts.checks import CHECKS, checks_for
 from pytest_ckpt.facts.proofs import COLD_BASES
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
@@ -56,7 +56,7 @@ def _value(text: str) -> int:
     return WORDS[text.lower()] if text.lower() in WORDS else int(text.replace(",", ""))
 
 
-_OF_OBJECTS = {check.requirement for check in in_room("objects")}
+_OF_OBJECTS = {check.requirement for check in checks_for("objects")}
 # The numbers in the code, by page and by the counted words.
 BY_TABLES = {
     ("README.md", "engines"): {len(engines.BUILT_IN)},
@@ -100,7 +100,7 @@ def test_every_table_that_is_counted_is_counted_on_its_page():
 
 
 def test_tables_that_are_counted_together_have_all():
-    assert len(in_room("posix")) + len(in_room("objects")) == len(CHECKS)
+    assert len(checks_for("posix")) + len(checks_for("objects")) == len(CHECKS)
     assert {check.requirement for check in CHECKS} == {
         name for name, requirement in REQUIREMENTS.items() if requirement.suite == "conformance"
     }

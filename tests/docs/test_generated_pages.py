@@ -87,7 +87,7 @@ def test_what_no_run_is_asked_by_itself_is_shown_as_asked_where_it_is_given():
     asked = resolve({}, {})
     for requirement in (r for r in REQUIREMENTS.values() if r.suite != "conformance"):
         kinds = {kind for kind in kinds_of(requirement.id).values() if kind.startswith(("required", "advisory"))}
-        assert requirement.is_asked(asked) or kinds <= {"advisory where given"}
+        assert requirement.is_requested(asked) or kinds <= {"advisory where given"}
     assert set(kinds_of("RETENTION").values()) == {"advisory where given"}
     assert set(kinds_of("STRAGGLER").values()) == {"advisory"}
 

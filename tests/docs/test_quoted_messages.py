@@ -55,7 +55,7 @@ def sentences() -> str:
     return "\n\n".join(text.replace("\n", " ") for text in found)
 
 
-def is_said(quoted: str) -> bool:
+def is_set(quoted: str) -> bool:
     # A … at either end matches anything. One at the start would be tried at every position of every text.
     return re.search("[^\n]*".join(map(re.escape, quoted.strip("…").split("…"))), sentences()) is not None
 
@@ -63,14 +63,14 @@ def is_said(quoted: str) -> bool:
 @pytest.mark.parametrize(("where", "quoted"), QUOTED, ids=[f"{where} {quoted[:40]}" for where, quoted in QUOTED])
 def test_a_quoted_message_is_what_the_code_says(where, quoted):
     assert len(quoted.replace("…", "").strip()) >= MINIMUM_QUOTED, f"{where}: this would match anything: {quoted}"
-    assert is_said(quoted), f"{where}: nothing says: {quoted}"
+    assert is_set(quoted), f"{where}: nothing says: {quoted}"
 
 
 def test_a_message_that_nothing_says_is_found():
-    assert is_said("… is mounted read-only.")
-    assert not is_said("… is mounted write-only.")
-    assert is_said("… faulty places in the loaded data; first: …")
-    assert not is_said("… faulty place in the loaded data; first: …")
+    assert is_set("… is mounted read-only.")
+    assert not is_set("… is mounted write-only.")
+    assert is_set("… faulty places in the loaded data; first: …")
+    assert not is_set("… faulty place in the loaded data; first: …")
 
 
 def test_the_pages_of_failures_have_many_each_with_its_message():

@@ -17,9 +17,9 @@ from pytest_ckpt.facts.proofs import Fault
 from pytest_ckpt.launching.launch import BoundedLog, bytes_of_log
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.record import (
+    FACTS_OF_ENDURANCE,
     MAXIMUM_ENDURANCE_SAVES,
     MAXIMUM_FAULTS,
-    TOLD_OF_ENDURANCE,
     check_record,
     values_of,
 )
@@ -118,7 +118,7 @@ def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, 
 
 def test_the_bounds_of_what_is_told_are_those_of_what_is_read():
     """The longest possible event log can be read: four subjects with the maximum of operations, and ENDURE."""
-    lines = 4 * (5 * MAXIMUM_OPERATIONS + 2 * TOLD_OF_ENDURANCE + 100)
+    lines = 4 * (5 * MAXIMUM_OPERATIONS + 2 * FACTS_OF_ENDURANCE + 100)
     assert lines < strict_json._MAXIMUM_LINES
     assert 28 * strict_json.MAXIMUM_VALUES < strict_json._MAXIMUM_BYTES
 

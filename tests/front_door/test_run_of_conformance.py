@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.checks import checks_for
 from tests.support.actions import actions
 from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, counted_steps, opened_door, progress_lines
 from tests.support.machine import need_fuse
@@ -179,7 +179,7 @@ def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(
         )
         found = of_behaviour(run)
         assert {name: v["because"] for name, v in found.items() if v["outcome"] != "met"} == {}
-        assert set(found) == {check.name for check in in_room("posix")}
+        assert set(found) == {check.name for check in checks_for("posix")}
         assert "2, " in run.verdict("DURABLE", "power-cut")["detail"]
         assert run.document["environment"]["second_client"].startswith(str(target.second))
         assert run.left_on_target == [], run.text

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.checks import checks_for
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support import CHECKOUT
 from tests.support.actions import actions
@@ -103,12 +103,12 @@ def test_it_certifies_nothing_and_says_why(run: Run) -> None:
 
 
 def test_what_posix_alone_has_is_no_part_of_the_run(run: Run) -> None:
-    assert not {v["id"] for v in run.document["requirements"]} & {c.requirement for c in in_room("posix")}
+    assert not {v["id"] for v in run.document["requirements"]} & {c.requirement for c in checks_for("posix")}
     assert "NEARFULL" not in {v["id"] for v in run.document["requirements"]}
 
 
 def test_how_the_store_behaves_is_judged_by_every_check(run: Run) -> None:
-    checks = {(check.requirement, check.subject) for check in in_room("objects")}
+    checks = {(check.requirement, check.subject) for check in checks_for("objects")}
     verdicts = [v for v in run.document["requirements"] if "objects" in REQUIREMENTS[v["id"]].needs]
     assert {(v["id"], v["subject"]) for v in verdicts} == checks
     assert {v["outcome"] for v in verdicts} == {"met"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.evidence.verification import verify_directory
-from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.checks import checks_for
 from tests.support.front_door import Run, opened_door
 from tests.support.object_runs import IN_PARTS, subject, texts_of
 from tests.support.targets.other_servers import OtherServer, azurite, fake_gcs_server
@@ -68,7 +68,7 @@ def test_it_is_saved_loaded_compared_and_met(run: Run) -> None:
 
 def test_known_defects_are_found_and_what_s3_says_of_parts_is_not_asked(run: Run, cloud: Cloud) -> None:
     assert run.code == 1, run.text
-    checks = {(c.requirement, c.subject) for c in in_room("objects") if c.requirement != "OBJECT-LIMITS"}
+    checks = {(c.requirement, c.subject) for c in checks_for("objects") if c.requirement != "OBJECT-LIMITS"}
     verdicts = {(v["id"], v["subject"]): v for v in run.document["requirements"] if v["id"].startswith("OBJECT-")}
     assert verdicts.keys() == checks
     assert {name for name, v in verdicts.items() if v["outcome"] == "failed"} == cloud.fails

@@ -19,7 +19,7 @@ from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_target import mounted
 
 # All requirements of a run that requests no more.
-ALL = [r.id for r in REQUIREMENTS.values() if r.suite == "performance" and r.is_asked(resolve({}, {}))]
+ALL = [r.id for r in REQUIREMENTS.values() if r.suite == "performance" and r.is_requested(resolve({}, {}))]
 REQUIRED = [name for name in ALL if REQUIREMENTS[name].severity == "required"]
 SUBJECT = "llama3-8b-full"
 

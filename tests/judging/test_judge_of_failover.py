@@ -20,8 +20,8 @@ def outcome(of):
 
 
 def test_it_is_part_of_a_run_that_has_a_command_and_of_no_other():
-    assert not REQUIREMENTS["FAILOVER"].is_asked(resolve({}, {}))
-    assert REQUIREMENTS["FAILOVER"].is_asked(resolve({"ckpt_fault_command": "a", "ckpt_repair_command": "b"}, {}))
+    assert not REQUIREMENTS["FAILOVER"].is_requested(resolve({}, {}))
+    assert REQUIREMENTS["FAILOVER"].is_requested(resolve({"ckpt_fault_command": "a", "ckpt_repair_command": "b"}, {}))
 
 
 def test_it_is_met_where_all_went_well():

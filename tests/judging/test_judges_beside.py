@@ -38,10 +38,10 @@ class TestBoth:
         assert verdict.reason == "run ended"
 
     def test_it_is_no_part_of_a_run_that_was_not_asked_for_it(self, requirement, field, found):
-        assert not REQUIREMENTS[requirement].is_asked(resolve({}, {}))
+        assert not REQUIREMENTS[requirement].is_requested(resolve({}, {}))
         asked = {"RETENTION": {"ckpt_keep_last": "2"}, "DATA": {"ckpt_data_pairs": "1"}}
         for name, options in asked.items():
-            assert REQUIREMENTS[requirement].is_asked(resolve(options, {})) == (name == requirement)
+            assert REQUIREMENTS[requirement].is_requested(resolve(options, {})) == (name == requirement)
 
     def test_it_tells_the_buyer_what_it_is_for(self, requirement, field, found):
         assert "advisory" in REQUIREMENTS[requirement].text.lower()

@@ -29,8 +29,8 @@ class TestAll:
     def test_it_is_part_of_a_run_that_names_its_suite_and_of_no_other(self, requirement):
         for kind in ("posix-local", "posix-shared"):
             usual, _ = settle(resolve({}, {}), kind)
-            assert not REQUIREMENTS[requirement].is_asked(usual)
-        assert REQUIREMENTS[requirement].is_asked(resolve({"ckpt_suite": "endurance"}, {}))
+            assert not REQUIREMENTS[requirement].is_requested(usual)
+        assert REQUIREMENTS[requirement].is_requested(resolve({"ckpt_suite": "endurance"}, {}))
 
     def test_what_was_not_measured_is_not_run(self, requirement):
         assert judged(requirement, measurement()).outcome == "not run"

@@ -20,7 +20,7 @@ from pytest_ckpt.grading.obstacles import (
     shortfalls,
     unmeasured,
 )
-from pytest_ckpt.grading.scope import scope_of, unheld_model
+from pytest_ckpt.grading.scope import missing_model, scope_of
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from tests.support.made_measurement import measurement
@@ -106,7 +106,7 @@ def test_a_run_of_smaller_models_than_the_gates_ask_is_incomplete() -> None:
 
 def obstacle(model, **asked):
     plan, _, gates = run_of(model, **asked)
-    return unheld_model(plan, gates)
+    return missing_model(plan, gates)
 
 
 def test_the_share_of_one_node_is_no_checkpoint_of_shared_storage() -> None:

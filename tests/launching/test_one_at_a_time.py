@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.facts.checks import Check, in_room
+from pytest_ckpt.facts.checks import Check, checks_for
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching import launch_context, measurements, observations
 from pytest_ckpt.launching.launch_context import LaunchContext
@@ -26,7 +26,7 @@ def context(tmp_path: Path) -> LaunchContext:
 
 
 def test_two_workers_that_want_one_check_make_it_once(context: LaunchContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = next(c for c in in_room("posix") if c.name == "COMMIT.file")
+    check = next(c for c in checks_for("posix") if c.name == "COMMIT.file")
     made: list[Check] = []
     both = threading.Barrier(2, timeout=2)
 
@@ -52,7 +52,7 @@ def test_two_workers_that_want_one_check_make_it_once(context: LaunchContext, mo
 
 
 def test_other_checks_are_made_meanwhile(context: LaunchContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = [c for c in in_room("posix") if not c.needs and not c.is_timed][:2]
+    pair = [c for c in checks_for("posix") if not c.needs and not c.is_timed][:2]
     both = threading.Barrier(2, timeout=30)
 
     def run_check(check: Check, **_: object) -> Observation:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pytest_ckpt.facts.checks import BY_NAME, in_room
+from pytest_ckpt.facts.checks import BY_NAME, checks_for
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.observation import Observation
 from tests.support import nfs_machine
@@ -15,8 +15,8 @@ from tests.support.machine import need, patience
 
 pytestmark = pytest.mark.thorough
 
-HERE = tuple(check.name for check in in_room("posix") if check.needs in ("", "small directory"))
-ON_TWO = tuple(check.name for check in in_room("posix") if check.needs == "second client")
+HERE = tuple(check.name for check in checks_for("posix") if check.needs in ("", "small directory"))
+ON_TWO = tuple(check.name for check in checks_for("posix") if check.needs == "second client")
 
 # Configurations and checks of each machine; the machines run concurrently. NFS 3 is only in docs/nfs.md: its fault (two
 # changes within one tick of the server's clock) is real, but appears by chance.

@@ -77,7 +77,7 @@ def test_a_writer_that_was_sent_watches_its_calls(process, notes, tmp_path):
 
 
 def test_a_host_with_too_little_shared_memory_is_named_and_it_is_no_error_of_the_storage(process, monkeypatch):
-    group = SimpleNamespace(host="n1", sum_of_host=lambda count: 4 * count)
+    group = SimpleNamespace(host="n1", host_sum=lambda count: 4 * count)
     monkeypatch.setattr(process, "shared_memory_free_bytes", lambda: 64 << 20)
     process.SavingProcess.check_shared_memory(group, 16 << 20)
     with pytest.raises(RuntimeError, match=r"/dev/shm of host n1 has 67\.1 MB free, and .* need 71\.3 MB"):

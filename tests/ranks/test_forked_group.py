@@ -19,7 +19,7 @@ def test_each_hears_what_all_say() -> None:
 
 
 def test_hosts_are_told_apart() -> None:
-    assert told(lambda group: group.sum_of_host(group.rank + 1)) == [3, 3, 3]
+    assert told(lambda group: group.host_sum(group.rank + 1)) == [3, 3, 3]
     assert told(lambda group: group.from_host_leader(group.rank)) == [0, 0, 2]
 
 

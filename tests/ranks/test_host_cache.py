@@ -37,12 +37,12 @@ class Counted:
     capabilities = frozenset({"page cache"})
 
     def __init__(self, *cached: int, probe: str | None = "cachestat") -> None:
-        self._cached, self._gauge = cached, probe
+        self._cached, self._cache_probe = cached, probe
 
-    def find_gauge(self, _subject: str) -> str | None:
-        return self._gauge
+    def find_cache_probe(self, _subject: str) -> str | None:
+        return self._cache_probe
 
-    def cached(self, ref: CheckpointRef, _names: tuple[str, ...], _gauge: str) -> CachedBytes:
+    def cached(self, ref: CheckpointRef, _names: tuple[str, ...], _cache_probe: str) -> CachedBytes:
         return CachedBytes(resident_bytes=self._cached[ref.number], bytes=SIZE)
 
     def all_files(self) -> list[Files]:
@@ -62,4 +62,4 @@ class Counted:
 )
 def test_a_cached_checkpoint_is_seen_among_many_that_are_not(store, holds):
     cache = HostCache(Alone(), Quiet(), store, "subject")
-    assert cache.holds_more_than(0.01, store.all_files()) is holds
+    assert cache.caches_more_than(0.01, store.all_files()) is holds

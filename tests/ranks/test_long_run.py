@@ -75,7 +75,7 @@ def endured(monkeypatch, capfd):
         clock = Clock()
         monkeypatch.setattr(endurance, "time", clock)
         monkeypatch.setattr(endurance, "MAXIMUM_ENDURANCE_SAVES", maximum)
-        monkeypatch.setattr(endurance, "TOLD_OF_ENDURANCE", reported)
+        monkeypatch.setattr(endurance, "FACTS_OF_ENDURANCE", reported)
         do = Saves(clock, seconds)
         LongRun(Alone(), Activity(), do, strategy=None, store=None, after=3).endure(asked)
         (event,) = do.sent

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES
-from pytest_ckpt.ranks.process.job import BESIDE_DELETION, OF_CANARIES, OF_DATA
+from pytest_ckpt.ranks.process.job import DURING_DELETION, OF_CANARIES, OF_DATA
 from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.support.references import load
 
@@ -27,7 +27,7 @@ def test_the_scenario_of_a_row_can_be_imported(row) -> None:
 
 
 def test_no_two_patterns_save_under_the_same_number() -> None:
-    numbers = [BESIDE_DELETION, OF_DATA, OF_CANARIES, *(row.first for row in PATTERNS.values() if row.first)]
+    numbers = [DURING_DELETION, OF_DATA, OF_CANARIES, *(row.first for row in PATTERNS.values() if row.first)]
     assert len(numbers) == len(set(numbers))
 
 

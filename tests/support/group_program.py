@@ -31,7 +31,7 @@ def main() -> None:
     found: dict[str, object] = {
         "gathered": [len(of) for of in group.gather("x" * (group.rank * LARGE))],
         "shared": group.share({"from": group.rank, "large": "y" * LARGE})["from"],
-        "sum": group.sum_of_host(group.rank + 1),
+        "sum": group.host_sum(group.rank + 1),
         "largest": group.largest(group.rank),
         "smallest": group.largest(-1 - group.rank),
         "leader": group.from_host_leader(f"rank {group.rank}"),

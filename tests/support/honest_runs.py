@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.checks import checks_for
 from tests.support.machine import Mounts
 from tests.support.matrix import ALL
 from tests.support.observing import SHARE, Pair, observe
@@ -47,7 +47,7 @@ def _made(kind: str, home: Path) -> Iterator[tuple[dict[str, list[str]], list[st
                 yield Pair(target, other).words(), sorted(ALL)
         else:
             place = mounts(kind, _MEBIBYTES)
-            names = [check.name for check in in_room("posix") if not check.needs]
+            names = [check.name for check in checks_for("posix") if not check.needs]
             yield {"": [f"--directory={place}", f"--share={SHARE}", "--json"]}, names
     finally:
         mounts.unmount_all()

@@ -72,7 +72,7 @@ from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.near_full import LEVELS
 from pytest_ckpt.sizing.pacing import SHARE_OF_LIMIT
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
-from pytest_ckpt.sizing.record import TOLD_OF_ENDURANCE
+from pytest_ckpt.sizing.record import FACTS_OF_ENDURANCE
 from tests.support import made_measurement
 from tests.support.made_target import mounted
 
@@ -241,7 +241,7 @@ def _judged(
     asked = requirements_of_run(settings, gates, catalogue)
     checks = [c for r in asked for c in checks_of_run(r, settings, gates) if is_given(c, settings)]
     observations = observe(settings, checks)
-    judged = [r for r in asked if r.is_measured and r.suite in settings.suites and r.is_asked(settings)]
+    judged = [r for r in asked if r.is_measured and r.suite in settings.suites and r.is_requested(settings)]
     findings = [decide(r, m, plan.limits, gates) for m in measurements for r in judged]
     findings += [
         decide_observed(catalogue[o.requirement], o, gates, target.kind, plan.files_of_host) for o in observations
@@ -317,12 +317,12 @@ def _events(measurements: Sequence[Measurement]) -> Iterator[Event]:
 
 
 def _pattern_events(measurement: Measurement) -> Iterator[Event]:
-    """Yield the events of patterns. Endurance yields at most ``TOLD_OF_ENDURANCE`` saves, as in a real run."""
+    """Yield the events of patterns. Endurance yields at most ``FACTS_OF_ENDURANCE`` saves, as in a real run."""
     subject = measurement.subject
     for field in dataclasses.fields(Patterns):
         found = getattr(measurement.patterns, field.name, None)
         if isinstance(found, Endurance):
-            for index in range(1, min(TOLD_OF_ENDURANCE, len(found.save_seconds)) + 1):
+            for index in range(1, min(FACTS_OF_ENDURANCE, len(found.save_seconds)) + 1):
                 yield OperationStarted(
                     operation=OperationRef(subject=subject, scenario="endurance", action="save", index=index)
                 )
@@ -558,7 +558,7 @@ def _large_measurement(
     return dataclasses.replace(
         made,
         cache=dataclasses.replace(made.cache, readings=readings, method="/proc/sys/vm/drop_caches"),
-        patterns=_patterns(operation, made, settings, limits["save"]) if settings.asks_contention else None,
+        patterns=_patterns(operation, made, settings, limits["save"]) if settings.includes_contention else None,
         client_ceilings=tuple(
             ClientCeiling(
                 host=host,
@@ -616,7 +616,7 @@ def _patterns(
             start_seconds=tuple(40.0 * n for n in range(360)),
             save_seconds=tuple(18.0 + n % 3 for n in range(360)),
         )
-        if settings.asks_endurance
+        if settings.includes_endurance
         else None,
         near_full=NearFull(
             capacity_bytes=10**12,
@@ -626,7 +626,7 @@ def _patterns(
                 for share in (0.0, *LEVELS)
             ),
         )
-        if settings.asks_endurance
+        if settings.includes_endurance
         else None,
     )  # fmt: skip
 

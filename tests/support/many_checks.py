@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ckpt.conformance import client
-from pytest_ckpt.facts.checks import BY_NAME, in_room
+from pytest_ckpt.facts.checks import BY_NAME, checks_for
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.failure import BlockedCall
 
@@ -111,7 +111,7 @@ ALONE = ("power cut", "small directory")
 
 def main() -> None:
     asked = json.load(sys.stdin)
-    for check in in_room(asked["room"]):
+    for check in checks_for(asked["room"]):
         importlib.import_module(f"pytest_ckpt.conformance.{asked['room']}.{check.code.split(':')[0]}")
     fork_agents()
     alone = [name for name in asked["checks"] if BY_NAME[name].needs in ALONE]

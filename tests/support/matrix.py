@@ -15,14 +15,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.checks import checks_for
 from tests.support.targets.misbehaving import FAULTS
 
-ALL = frozenset(c.name for c in in_room("posix"))
+ALL = frozenset(c.name for c in checks_for("posix"))
 # Checks that read no bytes back, or none that a content fault could affect.
 WITHOUT_CONTENT = frozenset(
     c.name
-    for c in in_room("posix")
+    for c in checks_for("posix")
     if c.requirement in ("EXCLUSIVE", "MKDIR", "NAMES", "LIVE")
     or c.name in ("COMMIT.directory", "COMMIT.directory-second-client", "STALE.negative-names")
 )

@@ -215,7 +215,7 @@ def test_all_saves_together_meet_the_budget(saves: Operations, limits: ClusterLi
             name="again",
             label="load that is made again",
             scenario=f"{_IN}.again:measure",
-            is_asked=_contended,
+            is_requested=_contended,
             amount=lambda planned, settings, target: Amount(1, planned.layout.bytes, _load(planned)),
         ),
 """,
@@ -251,7 +251,7 @@ class LoadedAgain:
     figure="the time of the load",
     limit="the load limit of the cluster",
     source="made up for a test",
-    asked_by=lambda settings: settings.asks_contention,
+    requested_by=lambda settings: settings.includes_contention,
     next_step="Look which phase took longest.",
     help="Another kind of load is too slow",
 )

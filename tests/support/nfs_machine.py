@@ -170,7 +170,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 def main() -> int:
     """Print the messages of the machine as JSON lines. Return 1 if there was an error or no final message."""
-    from pytest_ckpt.facts.checks import in_room  # noqa: PLC0415 - found from the checkout that this file lies in
+    from pytest_ckpt.facts.checks import checks_for  # noqa: PLC0415 - found from the checkout that this file lies in
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checks", nargs="*", metavar="CHECK", help="which checks, all by default")
@@ -179,7 +179,7 @@ def main() -> int:
     parser.add_argument("--deadline", type=float, default=900.0, help="seconds after which the machine is killed")
     parser.add_argument("--checkout", type=Path, default=CHECKOUT)
     asked = parser.parse_args()
-    checks = asked.checks or [check.name for check in in_room("posix") if check.needs != "power cut"]
+    checks = asked.checks or [check.name for check in checks_for("posix") if check.needs != "power cut"]
     kinds = []
     for line in seen(
         asked.configuration or list(CONFIGURATIONS),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.checks import checks_for
 from tests.support.targets import (  # noqa: F401 - faults are there, too
     object_faults_conditions,
     object_faults_data,
@@ -20,7 +20,7 @@ from tests.support.targets import (  # noqa: F401 - faults are there, too
 )
 from tests.support.targets.object_faults import FAULTS
 
-ALL = frozenset(check.name for check in in_room("objects"))
+ALL = frozenset(check.name for check in checks_for("objects"))
 LARGE = frozenset({"OBJECT-LARGE.ranges", "OBJECT-LIMITS.many"})
 """Checks that create an object of 5 GiB."""
 # Checks that also use parts and ranges: a fault that does not affect these does not affect an object of many parts.
@@ -72,5 +72,5 @@ MATRIX = tuple(_row(name, **fault.row) for name, fault in FAULTS.items())
 # One row per requirement for the fast set; faults that fail few checks are preferred.
 ONE_OF_EACH = tuple(
     min((row for row in MATRIX if row.fails[0].startswith(f"{requirement}.")), key=lambda row: len(row.fails))
-    for requirement in dict.fromkeys(check.requirement for check in in_room("objects"))
+    for requirement in dict.fromkeys(check.requirement for check in checks_for("objects"))
 )

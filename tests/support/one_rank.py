@@ -41,7 +41,7 @@ class Alone:
 
     def start_together(self) -> None: ...
 
-    def sum_of_host(self, value: int) -> int:
+    def host_sum(self, value: int) -> int:
         return value
 
     def gather(self, value: Any) -> list[Any]:

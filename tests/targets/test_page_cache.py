@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.targets.posix.page_cache import evict, find_gauge, resident_bytes
+from pytest_ckpt.targets.posix.page_cache import evict, find_cache_probe, resident_bytes
 from pytest_ckpt.targets.posix.storage_stack import mount_of
 
 # Other tests drop the caches of the whole machine.
@@ -137,13 +137,13 @@ def test_a_missing_file_is_an_error_and_not_zero(tmp_path, probe):
 
 
 def test_a_gauge_is_tried_before_it_is_believed_and_leaves_nothing(on_disk):
-    assert find_gauge(on_disk) in {"cachestat", "mincore"}
+    assert find_cache_probe(on_disk) in {"cachestat", "mincore"}
     assert not any(on_disk.iterdir())
 
 
 def test_gauges_that_see_nothing_are_not_believed(tmp_path, monkeypatch):
     monkeypatch.setattr("pytest_ckpt.targets.posix.page_cache.resident_bytes", lambda path, _: (0, path.stat().st_size))
-    assert find_gauge(tmp_path) is None
+    assert find_cache_probe(tmp_path) is None
     assert not any(tmp_path.iterdir())
 
 
@@ -157,7 +157,7 @@ def test_caches_dropped_by_another_job_between_read_and_look_make_no_gauge_blind
         return resident_bytes(path, probe)
 
     monkeypatch.setattr("pytest_ckpt.targets.posix.page_cache.resident_bytes", dropped_at_first)
-    assert find_gauge(on_disk) == looks[2]
+    assert find_cache_probe(on_disk) == looks[2]
 
 
 def test_where_the_first_gauge_is_blind_the_second_is_used(tmp_path, monkeypatch):
@@ -167,14 +167,14 @@ def test_where_the_first_gauge_is_blind_the_second_is_used(tmp_path, monkeypatch
         return path.stat().st_size, path.stat().st_size
 
     monkeypatch.setattr("pytest_ckpt.targets.posix.page_cache.resident_bytes", only_mincore)
-    assert find_gauge(tmp_path) == "mincore"
+    assert find_cache_probe(tmp_path) == "mincore"
 
 
 def test_the_file_for_the_trial_never_writes_over_another(tmp_path, monkeypatch):
     monkeypatch.setattr("pytest_ckpt.targets.posix.page_cache.own_name", lambda: "taken")
     (tmp_path / "canary-taken").write_text("mine")
     with pytest.raises(FileExistsError):
-        find_gauge(tmp_path)
+        find_cache_probe(tmp_path)
 
 
 def test_two_pods_whose_processes_have_one_number_may_try_the_same_directory(tmp_path, monkeypatch):
@@ -183,5 +183,5 @@ def test_two_pods_whose_processes_have_one_number_may_try_the_same_directory(tmp
     unlink = Path.unlink
     monkeypatch.setattr(Path, "unlink", lambda path, **how: names.add(path.name) or unlink(path, **how))
     for _ in range(2):
-        find_gauge(tmp_path)
+        find_cache_probe(tmp_path)
     assert len(names) == 2

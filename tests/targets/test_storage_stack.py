@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.targets.posix.page_cache import (
     FileBelow,
     evict,
-    find_gauge_to_the_end,
+    find_cache_probe_for_all_files,
     inspect_storage,
     resident_bytes,
 )
@@ -309,7 +309,7 @@ def test_what_is_kept_twice_in_memory_is_counted_and_dropped_twice(mount, kind, 
     assert below.cached_bytes([(file, BYTES)]) < BYTES
     file.read_bytes()
     assert below.cached_bytes([(file, BYTES)]) == BYTES
-    assert find_gauge_to_the_end(point) == "cachestat"
+    assert find_cache_probe_for_all_files(point) == "cachestat"
 
 
 def test_a_loop_device_with_direct_io_leaves_nothing_in_the_cache_below(mount):
@@ -319,7 +319,7 @@ def test_a_loop_device_with_direct_io_leaves_nothing_in_the_cache_below(mount):
     ).stdout.strip()
     if subprocess.run(["losetup", "--direct-io=on", device], check=False, capture_output=True).returncode:
         pytest.skip("this kernel cannot read that file around the page cache")
-    assert find_gauge_to_the_end(point) == "cachestat"
+    assert find_cache_probe_for_all_files(point) == "cachestat"
 
 
 def test_an_overlay_is_counted_by_another_call_than_the_file_below_it(mount, make_home):
@@ -330,7 +330,7 @@ def test_an_overlay_is_counted_by_another_call_than_the_file_below_it(mount, mak
     subprocess.run(["mount", "-t", "overlay", "-o", layers, "overlay", point], check=True)
     try:
         assert inspect_storage(point).files == (str(below.parent / "image"),)
-        assert find_gauge_to_the_end(point) in ("cachestat", "mincore")
+        assert find_cache_probe_for_all_files(point) in ("cachestat", "mincore")
     finally:
         subprocess.run(["umount", point], check=True)
 
@@ -342,7 +342,7 @@ def test_a_count_below_that_sees_no_reads_is_not_believed(mount, monkeypatch):
     """
     point = mount("ext4", 64)
     monkeypatch.setattr(FileBelow, "_placed", lambda *_: 0)
-    assert find_gauge_to_the_end(point) is None
+    assert find_cache_probe_for_all_files(point) is None
 
 
 @pytest.fixture

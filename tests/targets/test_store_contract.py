@@ -324,7 +324,7 @@ class TestMemory:
             draft.location()
         commit(store)
         assert store.open(REF, Phases()).local_path("a.pt") is None
-        assert store.find_gauge("m") is None
+        assert store.find_cache_probe("m") is None
 
 
 def test_another_client_sees_what_was_announced_and_what_was_committed_with_all_of_its_bytes(store, area):

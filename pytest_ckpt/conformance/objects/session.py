@@ -104,7 +104,7 @@ class Session:
         self._begun: set[tuple[str, str]] = set()
 
     @property
-    def room_for_names(self) -> int:
+    def maximum_name_bytes(self) -> int:
         """The maximum length of a name in bytes: with the prefix, the key has the 1,024 bytes that S3 allows."""
         return 1024 - len(self._place.below.encode())
 

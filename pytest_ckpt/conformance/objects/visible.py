@@ -243,7 +243,7 @@ def keep_writing(session: Session, name: str, *, stopped: Callable[[], bool]) ->
 def list_names(context: ObjectContext, findings: Findings) -> None:
     """Write objects whose keys have special characters or the maximum length. Read and list them."""
     here = context.here
-    longest = "long/" + "n" * (here.room_for_names - len("odd/long/"))
+    longest = "long/" + "n" * (here.maximum_name_bytes - len("odd/long/"))
     wanted = sorted((f"odd/{name}" for name in (*_ODD, longest)), key=lambda name: name.encode())
     put = []
     for name in wanted:

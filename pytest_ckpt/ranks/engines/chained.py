@@ -109,7 +109,7 @@ class ChainedEngine:
         }
 
     @property
-    def holds_delta(self) -> bool:
+    def contains_delta(self) -> bool:
         """Whether the last filled checkpoint is a delta."""
         return self._rule.is_delta(self._number)
 
@@ -139,7 +139,7 @@ class ChainedEngine:
 
     def stage(self) -> int:
         """Collect the pages of a delta, or let the wrapped engine copy its state. Return the number of copied bytes."""
-        if not self.holds_delta or self._changed is None:
+        if not self.contains_delta or self._changed is None:
             return staging(self._engine).stage()
         size = self._rule.file_bytes(self._shard, self._number)
         return copy_state([self._room(size)[:size]], [self._changed[:size]], self._copy_threads)

@@ -252,7 +252,7 @@ class SavingProcess:
         ``copy_bytes`` is the size of this rank's copy. All ranks call this together. Without this check, the kernel
         would kill a rank with SIGBUS.
         """
-        need, free = group.sum_of_host(copy_bytes), shared_memory_free_bytes()
+        need, free = group.host_sum(copy_bytes), shared_memory_free_bytes()
         if need > free:
             raise RuntimeError(
                 f"/dev/shm of host {group.host} has {format_bytes(free)} free, and the copies of its ranks need "

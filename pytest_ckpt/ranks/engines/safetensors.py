@@ -168,7 +168,9 @@ class SafetensorsEngine:
         sink.write(bytes_of_file(stored, METADATA))
 
     def _read_index(self, source: ReadableFile) -> LocalFault | None:
-        """Read the index. Return a fault if a job could not find this rank's tensors with the index; None if it could."""
+        """Read the index. Return a fault if a job could not find this rank's tensors with the index; None
+        if it could.
+        """
         size, written = source.size, len(self._index)
         if size != written:
             detail = f"the index has {size} bytes, {written} were written"

@@ -99,7 +99,9 @@ def index_of(shard: RankLayout) -> bytes:
 
 
 def weight_map(index: bytes) -> Mapping[str, Any]:
-    """Return the file name of each tensor, as an index lists it. Raises ValueError if ``index`` is not a valid index."""
+    """Return the file name of each tensor, as an index lists it. Raises ValueError if ``index`` is not a
+    valid index.
+    """
     try:
         document = json.loads(index)
     except RecursionError:

@@ -140,7 +140,9 @@ class WholeState(Generic[Array]):
         return copy_state(self._memory(self.copy), self._memory(self.state), self._options.copy_threads)
 
     def to_save(self) -> Mapping[str, Mapping[str, Array]]:
-        """Return the tensors that the current save writes. If `stage` was called, this is the copy; if not, the state."""
+        """Return the tensors that the current save writes. If `stage` was called, this is the copy; if not,
+        the state.
+        """
         return self.copy if self.is_staged else self.state
 
     def saved(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import CommandRun
-from pytest_ckpt.facts.events import CommandAsked, event_to_plain
+from pytest_ckpt.facts.events import CommandRequested, event_to_plain
 from pytest_ckpt.ranks.process.activity import print_event
 from pytest_ckpt.wire.caller import call
 
@@ -101,7 +101,7 @@ class RequestedCommand:
         self.heard_at: float | None = None
         self._run: CommandRun | None = None
         self._thread = threading.Thread(target=self._hear, name="commands", daemon=True)
-        controller.tell(CommandAsked(subject=subject, command=command))
+        controller.tell(CommandRequested(subject=subject, command=command))
         self._thread.start()
 
     def wait(self) -> CommandRun:

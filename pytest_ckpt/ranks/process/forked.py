@@ -114,7 +114,7 @@ def _write(descriptor: int, text: str) -> None:
     os.write(descriptor, text.encode())
 
 
-def hand_on(group: Group, child: ForkedProcess) -> None:
+def complete_collective(group: Group, child: ForkedProcess) -> None:
     """Complete a collective call of the children if the children of all ranks wait in it.
 
     All ranks call this together. Each child receives the values of all children. ``child`` is this rank's child.
@@ -164,7 +164,7 @@ class ForkedGroup:
         for rank, data in incoming:
             memoryview(data).cast("B")[:] = sent[rank].pop(0)
 
-    def sum_of_host(self, value: int) -> int:
+    def host_sum(self, value: int) -> int:
         """Return the sum of ``value`` over the processes of this host."""
         return sum(other for host, other in self._all((self.host, value)) if host == self.host)
 

@@ -62,7 +62,7 @@ class Group(Protocol):
         Messages between two ranks keep their order.
         """
 
-    def sum_of_host(self, value: int) -> int:
+    def host_sum(self, value: int) -> int:
         """Return the sum of ``value`` over the ranks of this host."""
 
     def largest(self, value: int) -> int:

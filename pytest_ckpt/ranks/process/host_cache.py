@@ -42,15 +42,15 @@ class HostCache:
         self._activity = activity
         self._store = store
         self._policy = policy
-        sighting = getattr(store, "sighting", None)
+        host_view = getattr(store, "host_view", None)
         # The devices, files and processes below the target on this host; None for a target without a path.
-        self.storage: StorageStack | None = cast("AreaView", sighting()).storage if sighting else None
+        self.storage: StorageStack | None = cast("AreaView", host_view()).storage if host_view else None
         # Whether names and attributes were dropped before every load so far; None before the first load.
         self.names_dropped: bool | None = None
         probe: str | None = None
         if group.leads_host and "page cache" in store.capabilities:
             with activity.in_phase("residency probe"):
-                probe = store.find_gauge(subject)
+                probe = store.find_cache_probe(subject)
         self.probe: str | None = group.from_host_leader(probe)
         # If the target declares that clients do not cache, counts and drops are not needed.
         self.is_declared_cold = "page cache" not in store.capabilities
@@ -72,7 +72,7 @@ class HostCache:
         counts = [self._store.cached(of.ref, of.names, self.probe) for of in files]
         return sum(c.resident_bytes for c in counts), sum(c.bytes for c in counts)
 
-    def holds_more_than(self, share: float, files: Iterable[Files]) -> bool:
+    def caches_more_than(self, share: float, files: Iterable[Files]) -> bool:
         """Return whether more than this share of the bytes of any one checkpoint is cached; False without a probe.
 
         Checkpoints are not averaged, because each checkpoint is loaded separately.
@@ -98,7 +98,7 @@ class HostCache:
         ``rank_bytes`` is this rank's part of a checkpoint. ``operations`` is the number of saved checkpoints.
         """
         return cache_readings(
-            self._group.host, memory_of_host()["MemTotal"], self._group.sum_of_host(rank_bytes), operations
+            self._group.host, memory_of_host()["MemTotal"], self._group.host_sum(rank_bytes), operations
         )
 
     def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
@@ -108,7 +108,7 @@ class HostCache:
         ``rank_bytes`` is this rank's part of one checkpoint.
         """
         memory = memory_of_host()["MemTotal"]
-        minimum = self._group.sum_of_host(rank_bytes) * checkpoints
+        minimum = self._group.host_sum(rank_bytes) * checkpoints
         return MovedBytes(host=self._group.host, memory_bytes=memory, minimum_bytes=minimum)
 
     def drop(self, policy: str, files: Iterable[Files]) -> str:
@@ -150,8 +150,8 @@ class HostCache:
 
 def _kind(store: Store) -> str:
     """Return the file system type of the mount that contains a store; empty for a store without paths."""
-    sighting = getattr(store, "sighting", None)
-    return cast("AreaView", sighting()).mount.kind if sighting else ""
+    host_view = getattr(store, "host_view", None)
+    return cast("AreaView", host_view()).mount.kind if host_view else ""
 
 
 def cache_facts(

@@ -72,7 +72,7 @@ class HostLoadWatch:
         ended = self.begin()
         if began is None or ended is None:
             return
-        rank_seconds = self._group.sum_of_host(round((ended.own - began.own) * _MICROSECONDS)) / _MICROSECONDS
+        rank_seconds = self._group.host_sum(round((ended.own - began.own) * _MICROSECONDS)) / _MICROSECONDS
         seconds = ended.at - began.at
         shortest = _SHORTEST_SECONDS if of == _WHOLE else _SHORTEST_OPERATION_SECONDS
         if began.host is None or ended.host is None or seconds < shortest:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Checkpoints are saved in addition to the counted ones. These constants are added to the number of counted ones: for a
 # save during a deletion, for saves of different kinds of data, and for the first of at most ten whose reads are timed.
 # The numbers for patterns are in `sizing.patterns`.
-BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
+DURING_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +113,9 @@ class EnduranceTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearFullTask:
-    """The pattern ``near_full``: saves on an almost full volume. A checkpoint needs ``checkpoint_bytes`` of its space."""
+    """The pattern ``near_full``: saves on an almost full volume. A checkpoint needs ``checkpoint_bytes`` of
+    its space.
+    """
 
     checkpoint_bytes: int
 
@@ -194,7 +196,7 @@ class Task:
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
         """Return the task for one subject of a plan, with the settings of the run."""
         whole, strategy = planned.layout, planned.strategy
-        rows = [row for row in PATTERNS.values() if not row.has_own_launch and row.is_asked(planned, settings)]
+        rows = [row for row in PATTERNS.values() if not row.has_own_launch and row.is_requested(planned, settings)]
         asked = {row.name for row in rows}
         training = TrainingTask(step_seconds=settings.step_seconds, cpu_share=settings.step_cpu)
         return cls(

@@ -122,7 +122,7 @@ class MpiGroup:
             *(self._world.Isend(data, dest=rank, tag=_COPY_TAG) for rank, data in outgoing),
         )
 
-    def sum_of_host(self, value: int) -> int:
+    def host_sum(self, value: int) -> int:
         """Return the sum of ``value`` over the ranks of this host."""
         self.wait()
         total = array.array("q", [value])

@@ -64,11 +64,11 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
     lacking = group.gather((group.host, tuple(name for name in job.libraries if find_spec(name) is None)))
     views: list[TargetView] = []
     if job.sign:
-        here = cast("StoreOfPaths", store).sighting()
+        here = cast("StoreOfPaths", store).host_view()
         views = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
     tiers: list[TierView] = []
     if job.local and job.tier_sign:
-        tier = cast("StoreOfPaths", load(job.local.opener)(job.local)).sighting()
+        tier = cast("StoreOfPaths", load(job.local.opener)(job.local)).host_view()
         tiers = _see_tiers(group, tier, job.tier_sign)
     # Ranks that wait for another job keep no file of the target open.
     store.close()
@@ -200,8 +200,8 @@ def host_facts(host: str, rank: int, store: Store) -> HostFacts:
 def _client(store: Store) -> dict[str, str]:
     """Return the facts of this host as a client of the target, without mount facts if the target has no paths."""
     found = host_state()
-    if sighting := getattr(store, "sighting", None):
-        here = cast("AreaView", sighting())
+    if host_view := getattr(store, "host_view", None):
+        here = cast("AreaView", host_view())
         with contextlib.suppress(OSError):
             mount = here.mount
             found |= mount_state(mount.kind, mount.options) | version_state(mount.kind)

@@ -28,7 +28,7 @@ from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
 from pytest_ckpt.ranks.operations import BackgroundThread, Operations
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.ranks.process.forked import ForkedProcess, hand_on
+from pytest_ckpt.ranks.process.forked import ForkedProcess, complete_collective
 from pytest_ckpt.ranks.scenarios.failing_operations import ComparisonTotals
 from pytest_ckpt.ranks.strategies.protocol import names_made_durable, write_files
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
@@ -254,7 +254,7 @@ class CrashScenario:
     def _until_copied(self, child: ForkedProcess) -> None:
         while self.group.any_of(COPIED not in child.poll()):
             self._raise_error(child)
-            hand_on(self.group, child)
+            complete_collective(self.group, child)
             self._pause()
 
     def _until_over(self, child: ForkedProcess, moment: float | None, *, withholds: bool) -> tuple[float, float]:
@@ -268,7 +268,7 @@ class CrashScenario:
         while True:
             child.poll()
             self._raise_error(child)
-            hand_on(self.group, child)
+            complete_collective(self.group, child)
             if not withholds and not is_requested and not self.group.any_of(WRITTEN not in child.sent):
                 is_requested = True
                 if leads:

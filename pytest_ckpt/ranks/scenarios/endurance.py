@@ -16,7 +16,7 @@ from pytest_ckpt.facts.targets import NEEDS
 from pytest_ckpt.ranks.content import PAGE_BYTES, Content, TensorKey, content_seed
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, unavailable_reason
 from pytest_ckpt.sizing.patterns import PATTERNS, SAVES_OF_A_LEVEL
-from pytest_ckpt.sizing.record import MAXIMUM_ENDURANCE_SAVES, TOLD_OF_ENDURANCE
+from pytest_ckpt.sizing.record import FACTS_OF_ENDURANCE, MAXIMUM_ENDURANCE_SAVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ class LongRun:
         run starts saves at intervals, so that it has at most `MAXIMUM_ENDURANCE_SAVES` saves.
         """
         began = time.perf_counter()
-        every, told_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
+        every, reports_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / FACTS_OF_ENDURANCE
         reported_at = -math.inf
         at: list[float] = []
         seconds: list[float] = []
@@ -78,7 +78,7 @@ class LongRun:
             number = self._numbers[len(at) % len(self._numbers)]
             self._wait_until(began + at[-1] + every if at else began)
             at.append(time.perf_counter() - began)
-            tell = at[-1] - reported_at >= told_every
+            tell = at[-1] - reported_at >= reports_every
             seconds.append(self._save(self._do.one("endurance", "save", len(at)), number, tell=tell))
             if tell:
                 reported_at = at[-1]

@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.measurement import Operation, Retention
-from pytest_ckpt.ranks.process.job import BESIDE_DELETION
+from pytest_ckpt.ranks.process.job import DURING_DELETION
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Operations
@@ -60,7 +60,7 @@ class SavesRetained:
             if self._retain and len(self.kept) > self._retain:
                 self._deletes.append(self._do.delete(self.kept.pop(0)))
         if self._retain and len(self.kept) == self._retain:
-            return self._save_while_deleting(strategy, count + BESIDE_DELETION)
+            return self._save_while_deleting(strategy, count + DURING_DELETION)
         return None
 
     def delete_all(self, *, of_subject: bool) -> None:

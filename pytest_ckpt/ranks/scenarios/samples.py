@@ -104,7 +104,9 @@ class _Loader:
             self.ready.release()
 
     def train(self) -> None:
-        """Take a sample from the queue every ``sample_seconds``, until stopped. A late sample delays all later samples."""
+        """Take a sample from the queue every ``sample_seconds``, until stopped. A late sample delays all
+        later samples.
+        """
         due = time.perf_counter() + PREFETCH_SECONDS
         while not self.over.wait(max(0.0, due - time.perf_counter())):
             if not self.ready.acquire(blocking=False):
@@ -134,7 +136,9 @@ class _Untimed:
 
 
 def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader:
-    """Open the files so that every read comes from the storage. Read one block as a test, and return the data loader."""
+    """Open the files so that every read comes from the storage. Read one block as a test, and return the
+    data loader.
+    """
     store: Store = load(area.opener)(area)
     opened = [store.open(of.ref, _Untimed()).source(name, fresh=True) for of in files for name in of.names]
     opened[0].read_into(0, mmap.mmap(-1, _BLOCK_BYTES))

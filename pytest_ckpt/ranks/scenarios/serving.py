@@ -289,7 +289,9 @@ def _mapped(path: str) -> Bytes:
 
 
 class Consolidator(WeightsEngine):
-    """An engine whose save copies a committed checkpoint: rank 0 reads and writes all files, and the other ranks wait."""
+    """An engine whose save copies a committed checkpoint: rank 0 reads and writes all files, and the other
+    ranks wait.
+    """
 
     def __init__(
         self, weights: Weights, rank: int, content: Content, number: int, written: CommittedCheckpoint

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # Whether each save runs during a drain. The order makes drift affect both kinds equally. After the last save, one
 # checkpoint is on the target and a newer one is not.
-_BESIDE_A_DRAIN = (False, True, True, False, False, True)
+_DURING_A_DRAIN = (False, True, True, False, False, True)
 # The offset of the numbers of checkpoints with copies on other hosts; these numbers are higher than all above.
 _COPIES = 8
 # The offset of a copy's number from the number of its checkpoint.
@@ -138,7 +138,7 @@ class TierScenario:
         newest = self.task.operations + PATTERNS["tiers"].first
         self._save(saves, newest)
         on_target = 0
-        for number, is_beside in enumerate(_BESIDE_A_DRAIN, start=newest + 1):
+        for number, is_beside in enumerate(_DURING_A_DRAIN, start=newest + 1):
             before, newest = newest, number
             seconds = self._save(saves, number, (drains, before) if is_beside else None)
             self._seconds[is_beside] += [seconds] if seconds is not None else []
@@ -188,7 +188,7 @@ class TierScenario:
         ``near`` is the host's cache of files in the local tier.
         """
         self.activity.begin(self.do.one("tiers", "load", index))
-        tier, number = self._newest_whole()
+        tier, number = self._newest_complete()
         integrity, seconds = None, 0.0
         if (tier, number) == (expected_tier, expected):
             is_local = tier == "local"
@@ -211,7 +211,7 @@ class TierScenario:
     def _names_of_load(self, number: int) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self._sizes[number], *self.task.files.shared)))
 
-    def _newest_whole(self) -> tuple[Tier, int]:
+    def _newest_complete(self) -> tuple[Tier, int]:
         """Return, on all ranks, the tier and number of the newest checkpoint for which every rank has its files.
 
         If both tiers contain it, return the local tier. If there is no such checkpoint, return an empty tier and 0.
@@ -316,7 +316,7 @@ class PartnerScenario:
             self._sizes = self._sizes_of(number)
             seconds = self._move(copies, number, number + _TO_COPY)
         do.delete(older)
-        self._delete_held(copies, older)
+        self._delete_copies(copies, older)
         lost = self._hosts.ranks[-1]
         self._lose(lost, copies, newest)
         back = [PartnerTransfer(owner=way.owner, source=way.to, to=way.source) for way in copies if way.owner in lost]
@@ -432,7 +432,9 @@ class PartnerScenario:
         return self._buffers[way]
 
     def _missing(self, back: Sequence[PartnerTransfer], number: int) -> int:
-        """Return, on all ranks, how many files are missing or have a wrong size on the ranks that must send them back."""
+        """Return, on all ranks, how many files are missing or have a wrong size on the ranks that must send
+        them back.
+        """
         ref = self.do.ref(number)
         wrong = sum(
             size_of_file(self.tier, ref, name, self.activity) != size
@@ -448,10 +450,10 @@ class PartnerScenario:
         """
         if self.group.rank in lost:
             self.do.delete_own(newest)
-        self._delete_held([way for way in copies if way.to in lost], newest)
+        self._delete_copies([way for way in copies if way.to in lost], newest)
         self._remove_directory(newest, on=lost)
 
-    def _delete_held(self, copies: Sequence[PartnerTransfer], number: int) -> None:
+    def _delete_copies(self, copies: Sequence[PartnerTransfer], number: int) -> None:
         """Delete copies of checkpoint ``number`` on the hosts that store the copies."""
         ref = self.do.ref(number + _TO_COPY)
         for way in copies:
@@ -475,7 +477,7 @@ class PartnerScenario:
         if self.group.rank in there:
             self.do.delete_own(newest)
         self._remove_directory(newest, on=there)
-        self._delete_held([way for way in copies if way.to not in lost], newest)
+        self._delete_copies([way for way in copies if way.to not in lost], newest)
 
     def _bytes_of(self, ways: Sequence[PartnerTransfer]) -> int:
         return sum(size for way in ways for _, size in self._sizes[way.owner])

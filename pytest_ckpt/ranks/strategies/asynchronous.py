@@ -45,7 +45,9 @@ class Background:
         self._in_flight: InFlight | None = None
 
     def wait(self) -> float:
-        """Wait until the previous background work has ended. Return the seconds of the wait. Raises the work's error."""
+        """Wait until the previous background work has ended. Return the seconds of the wait. Raises the
+        work's error.
+        """
         start = time.perf_counter()
         if self._in_flight:
             with self._activity.wait():
@@ -164,7 +166,7 @@ class AsyncStrategy:
 class HybridStrategy:
     """Saves deltas in the background, and full checkpoints while the job waits.
 
-    The engine's attribute ``holds_delta`` is true if the next save is a delta. Without this attribute, all saves are
+    The engine's attribute ``contains_delta`` is true if the next save is a delta. Without this attribute, all saves are
     full.
     """
 
@@ -187,7 +189,7 @@ class HybridStrategy:
         """Save a full checkpoint while the job waits. If the save is a delta, copy it and write the copy in the
         background.
         """
-        if getattr(self.engine, "holds_delta", False):
+        if getattr(self.engine, "contains_delta", False):
             return self._delta.save(ref, takes_part=takes_part)
         self._delta.wait()
         return self._full.save(ref, takes_part=takes_part)

@@ -178,7 +178,7 @@ def names_made_durable(saved: RankSave, store: Store, group: Group, ref: Checkpo
     that processes of one client have created. So one fsync per host is sufficient, and one fsync for all hosts is not.
     """
     pending = saved.durability is not None and saved.durability.names_pending
-    if group.sum_of_host(pending) and group.leads_host:
+    if group.host_sum(pending) and group.leads_host:
         start = time.perf_counter()
         names = cast("StoreOfPaths", store).sync_names(ref, clock)
         proof = saved.durability or DurabilityProof(

@@ -61,7 +61,9 @@ def _read(source: Source, offset: int, data: Bytes, name: str) -> None:
 
 
 def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
-    """Write the first ``count`` bytes of ``data``, padded to the sink's alignment. The sink later removes the padding."""
+    """Write the first ``count`` bytes of ``data``, padded to the sink's alignment. The sink later removes
+    the padding.
+    """
     filled = -(-count // sink.alignment) * sink.alignment
     data[count:filled] = 0
     sink.write_at(offset, data[:filled])

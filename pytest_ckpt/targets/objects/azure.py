@@ -197,7 +197,7 @@ class AzureAdapter(S3Adapter):
         answer = self._wire.ask(what, "GET", place, key=self._container, query=query)
         return _parsed(answer, place), answer.headers
 
-    def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
+    def _keeps_deleted_objects(self, what: str, place: str) -> bool:
         """Return whether the account keeps deleted blobs for some time.
 
         `ask` reports this as S3's versioning. The request does not show whether blobs have versions.

@@ -23,7 +23,7 @@ from pytest_ckpt.targets.objects.keys import BucketPrefix
 from pytest_ckpt.targets.objects.wire import OF_RANKS, Answer, Patience, Wire
 from pytest_ckpt.targets.protocol import Buffer
 
-_NOT_ASKED = "x-amz-checksum-sha1"
+_NOT_REQUESTED = "x-amz-checksum-sha1"
 
 
 class S3Requests(Protocol):
@@ -68,7 +68,7 @@ class S3Requests(Protocol):
 class S3Wire(Wire):
     """Sends S3 requests directly, without an adapter."""
 
-    digests = tuple(header for header in ALGORITHMS if header != _NOT_ASKED)
+    digests = tuple(header for header in ALGORITHMS if header != _NOT_REQUESTED)
     kept = tuple(header for header in digests if header != MD5)
 
 

@@ -265,7 +265,7 @@ class GoogleAdapter(S3Adapter):
             if not token:
                 return
 
-    def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
+    def _keeps_deleted_objects(self, what: str, place: str) -> bool:
         """Return whether the bucket has versions or soft deletion.
 
         `ask` reports versions and soft deletion as S3's versioning.

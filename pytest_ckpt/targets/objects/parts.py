@@ -25,7 +25,7 @@ def composite(checksums: Sequence[int]) -> str:
     return encoded(zlib.crc32(b"".join(checksum.to_bytes(4, "big") for checksum in checksums)))
 
 
-def check_whole(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
+def check_complete(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
     """Check that the parts of an object are complete; return their total bytes.
 
     ``parts`` are pairs of number (from 1) and bytes, sorted by number. Raises OSError if a part is missing, or if the

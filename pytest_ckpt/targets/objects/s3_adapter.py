@@ -91,7 +91,7 @@ class S3Adapter(ABC):
         upload = words.get("uploadId", "")
         match method:
             case "GET" if not key and "versioning" in words:
-                keeps = self._keeps_what_is_deleted(what, place)
+                keeps = self._keeps_deleted_objects(what, place)
                 return answer_of(element("VersioningConfiguration", Status="Enabled" if keeps else "Suspended"))
             case "GET" if not key and "uploads" in words:
                 top = element("ListMultipartUploadsResult", IsTruncated="false")
@@ -121,7 +121,7 @@ class S3Adapter(ABC):
         return self._read(what, method, place, key, fields, into, moved)
 
     @abstractmethod
-    def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
+    def _keeps_deleted_objects(self, what: str, place: str) -> bool:
         """Return whether the store keeps deleted objects for some time. Deletion then frees their space only later."""
 
     @abstractmethod

@@ -118,7 +118,7 @@ class ObjectSink:
                     self._send(len(self._sent) + 1, part, is_complete=not self._sent)
                 self._rest = bytearray()
             listed = [(number, *self._sent[number]) for number in sorted(self._sent)]
-            size = parts.check_whole(
+            size = parts.check_complete(
                 self._name, [(n, count) for n, count, _, _ in listed], self._size, self._part_bytes
             )
             if self._upload:

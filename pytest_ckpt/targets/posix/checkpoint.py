@@ -50,7 +50,7 @@ class DirectorySyncs:
         self.attempted = 0
         self.returned = 0
 
-    def owe(self) -> None:
+    def count_required(self) -> None:
         """Count one required fsync. Call this before a name in the directory is changed."""
         self.attempted += 1
 
@@ -343,7 +343,7 @@ class PosixDraft:
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Fsync the directory at the first call; return this rank's entries and the proof of the fsyncs."""
         if not self._directories.attempted:
-            self._directories.owe()
+            self._directories.count_required()
             with self._phases.phase("directory", self._directory.name):
                 self._directories.sync(self._directory)
         return self.written()

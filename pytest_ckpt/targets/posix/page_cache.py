@@ -111,14 +111,14 @@ def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
         os.close(descriptor)
 
 
-def find_gauge(directory: Path) -> Probe | None:
+def find_cache_probe(directory: Path) -> Probe | None:
     """Return the system call that counts cached pages correctly on this file system; None if no call does.
 
     Some file systems (overlays, file systems with their own caches) keep data where the kernel does not count them. So
     a test file is written and read. A call is accepted only if it then finds the file in the page cache.
     """
     with canary_in(directory) as canary:
-        tries = (_gauge_that_sees(canary) for _ in range(TRIES))
+        tries = (_cache_probe_that_works(canary) for _ in range(TRIES))
         return next((probe for probe in tries if probe), None)
 
 
@@ -145,7 +145,7 @@ def read_whole(path: Path) -> None:
             pass
 
 
-def _gauge_that_sees(path: Path) -> Probe | None:
+def _cache_probe_that_works(path: Path) -> Probe | None:
     """Read a file; return the first system call that finds it in the page cache, None if no call does."""
     read_whole(path)
     probes: tuple[Probe, ...] = ("cachestat", "mincore")
@@ -222,7 +222,7 @@ def inspect_storage(directory: Path) -> StorageStack:
     return stack
 
 
-def find_gauge_to_the_end(directory: Path) -> Probe | None:
+def find_cache_probe_for_all_files(directory: Path) -> Probe | None:
     """Return the system call that counts all cached pages of a directory's files; None if no call does.
 
     "All" includes the pages of a loop device's backing file, called lower file here. A test file is written and read;
@@ -230,15 +230,15 @@ def find_gauge_to_the_end(directory: Path) -> Probe | None:
     cache in between may have served the read. A drop does not reach that cache.
     """
     stack = inspect_storage(directory)
-    probe = None if stack.blind else find_gauge(directory)
+    probe = None if stack.blind else find_cache_probe(directory)
     if probe is None or not stack.files:
         return probe
     return probe if FileBelow(stack).counts_reads(directory) else None
 
 
-def try_gauge(directory: str) -> Probe | None:
-    """Return the result of `find_gauge_to_the_end`. The controller calls this function in a child process."""
-    return find_gauge_to_the_end(Path(directory))
+def try_cache_probe(directory: str) -> Probe | None:
+    """Return the result of `find_cache_probe_for_all_files`. The controller calls this function in a child process."""
+    return find_cache_probe_for_all_files(Path(directory))
 
 
 class FileBelow:

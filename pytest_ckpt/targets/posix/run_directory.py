@@ -88,7 +88,7 @@ class DirectoryIdentity:
         return (self._mount, self.covered) == (other._mount, other.covered) and not is_other
 
 
-def standing_of(directory: Path) -> DirectoryIdentity:
+def directory_identity(directory: Path) -> DirectoryIdentity:
     """Return the identity of the directory at a path. The directory need not exist."""
     mounts = all_mounts()
     mount = mount_among(mounts, directory)
@@ -341,7 +341,7 @@ class RunDirectory:
         ``word`` is the text of the record; by default it names this process. Raises UsageError if the target refuses a
         call.
         """
-        word = word or owner_word(self.run_id)
+        word = word or owner_record(self.run_id)
         try:
             self.path.mkdir(mode=0o700)
             status = self.path.stat()
@@ -356,7 +356,7 @@ class RunDirectory:
             ) from error
 
 
-def owner_word(run_id: str) -> str:
+def owner_record(run_id: str) -> str:
     """Return the text of the owner's record of a run's directory, with this process as the owner."""
     return json.dumps(owner_of(run_id)) + "\n"
 

@@ -42,7 +42,7 @@ from pytest_ckpt.targets.posix.page_cache import (
     drop_all,
     drop_names,
     evict,
-    find_gauge_to_the_end,
+    find_cache_probe_for_all_files,
     resident_bytes,
 )
 from pytest_ckpt.targets.posix.run_directory import (
@@ -51,9 +51,9 @@ from pytest_ckpt.targets.posix.run_directory import (
     PosixAreaView,
     RunDirectory,
     describe_change,
+    directory_identity,
     is_of_area,
     remove,
-    standing_of,
 )
 from pytest_ckpt.targets.protocol import Buffer, CachedBytes, Phases
 
@@ -78,14 +78,14 @@ def clone_of(stated: str, own: Path) -> tuple[Path, str]:
     try:
         if not clone.is_dir():
             return clone, f"does not show the directory {own.name} of the target"
-        if clone.samefile(own) or _shows_what_is_new(clone, own):
+        if clone.samefile(own) or _shows_new_file(clone, own):
             return clone, "is another way to the target itself, and no snapshot of it"
     except OSError as error:
         return clone, f"cannot be looked at: {error.strerror}"
     return clone, ""
 
 
-def _shows_what_is_new(clone: Path, own: Path) -> bool:
+def _shows_new_file(clone: Path, own: Path) -> bool:
     """Return whether the clone shows a file created on the target just now, so that it is not a snapshot."""
     name = f"after-{secrets.token_hex(8)}"
     new = own / name
@@ -159,14 +159,14 @@ class PosixStore:
 
     def replaced(self) -> str:
         """Return a sentence if another directory has replaced the run's directory; empty if not."""
-        now = standing_of(self._directory)
+        now = directory_identity(self._directory)
         if self._standing is None:
             self._standing = now
             if self._area and not is_of_area(now, self._area):
                 return f"the run's directory had inode {self._area.identity[1]}; this is {now.describe()}"
         return describe_change(self._standing, now)
 
-    def sighting(self) -> PosixAreaView:
+    def host_view(self) -> PosixAreaView:
         """Return a view of the directory from this host."""
         return PosixAreaView(self._directory)
 
@@ -192,7 +192,7 @@ class PosixStore:
     def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
         """Fsync the checkpoint's directory, so that the names of this host's files become durable."""
         directory, directories = self._partial(ref), DirectorySyncs()
-        directories.owe()
+        directories.count_required()
         with phases.phase("directory", directory.name):
             directories.sync(directory)
         return NamesProof(directories_attempted=directories.attempted, directories_returned=directories.returned)
@@ -201,7 +201,7 @@ class PosixStore:
         """Commit the checkpoint durably. The saved files are not checked."""
         final, directories = self._final(ref), DirectorySyncs()
         for _ in self.by.synced_by(final):
-            directories.owe()
+            directories.count_required()
         with phases.phase("commit", self.by.evidence_of(final).name):
             self.by.perform(final, _CountedCommitCalls(directories))
         return CommitProof(
@@ -300,9 +300,9 @@ class PosixStore:
         """Write and fsync a test file; return how many of its bytes were not on the device, before and after."""
         return fsync_counts(self._directory / subject)
 
-    def find_gauge(self, subject: str) -> str | None:
+    def find_cache_probe(self, subject: str) -> str | None:
         """Return the system call that counts cached pages correctly, found with a test file; None if no call does."""
-        return find_gauge_to_the_end(self._directory / subject)
+        return find_cache_probe_for_all_files(self._directory / subject)
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
         """Return how many bytes of files are in this host's page cache.
@@ -339,7 +339,7 @@ class PosixStore:
         None if there is no such file, or if its pages cannot be counted.
         """
         if not self._has_looked_below:
-            stack = self.sighting().storage
+            stack = self.host_view().storage
             self._below = FileBelow(stack) if stack.files and not stack.blind else None
             self._has_looked_below = True
         return self._below

@@ -17,7 +17,7 @@ from pytest_ckpt.targets.posix.run_directory import (
     RunDirectory,
     directory_of,
     find_leftovers,
-    owner_word,
+    owner_record,
     refuses_to_rename,
     remove_begun,
     remove_in_time,
@@ -132,7 +132,7 @@ class PosixTarget:
         If this fails, remove the directory and raise UsageError.
         """
         directory = watched(self._name, lambda: RunDirectory(self._path, run_id))
-        word = owner_word(run_id)
+        word = owner_record(run_id)
         try:
             # Once: the directory that a killed process had created would be refused as another run's.
             identity = watched(self._name, lambda: directory.create(word), tries=1)

@@ -110,7 +110,7 @@ def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
     """
     if requirement.suite != "conformance":
         # A measurement that a run performs only on request counts only if it is requested.
-        given = {} if requirement.is_asked(resolve({}, {})) else _WHERE_GIVEN
+        given = {} if requirement.is_requested(resolve({}, {})) else _WHERE_GIVEN
         kinds = [_kind(requirement, "", name) for name in GATES]
         yield _linked(requirement), [given.get(kind, kind) for kind in kinds]
         return

@@ -244,8 +244,8 @@ FILE_SYSTEMS = (
         },
         may_fail={
             "LOAD": "No load was complete: see INTEGRITY.",
-            "INTEGRITY": "If rclone uploads files only after their directory was renamed, these files are empty, although "
-            "they were written and synced before.",
+            "INTEGRITY": "If rclone uploads files only after their directory was renamed, these files are empty, "
+            "although they were written and synced before.",
             "UNLINK.open-reader": "If a mapped file is removed, a read through the mapping ends with SIGBUS.",
         },
         shows={"COMMIT.file": "replaced", "DURABLE.rank-killed": "committed"},

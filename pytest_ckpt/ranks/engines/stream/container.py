@@ -83,7 +83,9 @@ class FileImage:
         _put(self._identity_checksum_places, zlib.crc32(self._identity.tobytes()))
 
     def make(self, out: Bytes, offset: int) -> None:
-        """Write the file's bytes from ``offset`` on into ``out``. Fill the space after the end of the file with zeros."""
+        """Write the file's bytes from ``offset`` on into ``out``. Fill the space after the end of the file
+        with zeros.
+        """
         for part, stretch, inside in self._parts(out, offset):
             if stretch.number < 0:
                 part[:] = self._pieces[stretch.start][inside : inside + len(part)]
@@ -110,7 +112,9 @@ class FileImage:
                 yield part, stretch.number, self._tensors[stretch.number], inside, None
 
     def _places_of(self, offsets: Sequence[int], size: int = 4) -> list[Bytes]:
-        """Return a view of the ``size`` bytes at each of the file's ``offsets``. The offsets must be outside tensors."""
+        """Return a view of the ``size`` bytes at each of the file's ``offsets``. The offsets must be
+        outside tensors.
+        """
         starts = sorted(self._pieces)
         views = []
         for offset in offsets:

@@ -94,7 +94,7 @@ class Container:
 
     ``records`` are its tensors in order, ``pieces`` are all other bytes. The pieces contain zeros for the CRC-32 of
     tensors, and for the second half of the serialization id (the record ``identity``). The id's own CRC-32 is computed
-    with these zeros. ``checksums_before`` and ``checksums_behind`` are the CRC-32 of the records before and after the
+    with these zeros. ``checksums_before`` and ``checksums_after`` are the CRC-32 of the records before and after the
     tensors.
     """
 
@@ -103,12 +103,12 @@ class Container:
     records: tuple[Record, ...]
     identity: Record
     checksums_before: tuple[int, ...]
-    checksums_behind: tuple[int, ...]
+    checksums_after: tuple[int, ...]
 
 
 def identity_half(container: Container, checksums: Iterable[int]) -> bytes:
     """Return the second half of a container's serialization id. ``checksums`` are the CRC-32 of its tensors."""
-    return checksums_digits((*container.checksums_before, *checksums, *container.checksums_behind))
+    return checksums_digits((*container.checksums_before, *checksums, *container.checksums_after))
 
 
 def container_of(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> Container:
@@ -137,13 +137,15 @@ def container_of(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYT
         records=records[first : first + len(tensors)],
         identity=records[identity],
         checksums_before=tuple(zlib.crc32(data) for _, data in before),
-        checksums_behind=tuple(zlib.crc32(data) for _, data in _BEHIND_TENSORS),
+        checksums_after=tuple(zlib.crc32(data) for _, data in _BEHIND_TENSORS),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A record of the zip file: name, size, CRC-32, and offsets of the header, the data and the CRC-32 after the data."""
+    """A record of the zip file: name, size, CRC-32, and offsets of the header, the data and the CRC-32
+    after the data.
+    """
 
     name: bytes
     header: int
@@ -171,7 +173,9 @@ class _File:
         return self._add(name, len(data), data)
 
     def add_hole(self, name: str, size: int) -> int:
-        """Add a record of ``size`` bytes whose data are not known yet; its CRC-32 is written as 0. Return its number."""
+        """Add a record of ``size`` bytes whose data are not known yet; its CRC-32 is written as 0. Return
+        its number.
+        """
         return self._add(name, size, None)
 
     def _add(self, name: str, size: int, data: bytes | None) -> int:

@@ -317,7 +317,9 @@ class StreamEngine:
         return ring
 
     def _compare(self, arrival: Arrival[_Request]) -> None:
-        """Compare the data of a request, up to the expected end of the file. Add the faults to the results of the load."""
+        """Compare the data of a request, up to the expected end of the file. Add the faults to the results
+        of the load.
+        """
         request = arrival.request
         file, image = self._files[request.file], self._images[request.file]
         data = arrival.buffer[: min(arrival.count, image.bytes - request.offset)]

@@ -69,7 +69,9 @@ class Ring(Generic[_Request]):
             self._has_arrived.notify()
 
     def next(self) -> Arrival[_Request] | None:
-        """Wait for the next filled buffer, and return it. Return None if all readers are done or a thread has failed."""
+        """Wait for the next filled buffer, and return it. Return None if all readers are done or a thread
+        has failed.
+        """
         with self._has_arrived:
             while not self._arrived and self._readers and not self._has_failed:
                 self._has_arrived.wait()
