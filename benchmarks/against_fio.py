@@ -203,8 +203,8 @@ class Fio:
     def run(self, kind: str, number: int, *, lays_out: bool = False) -> tuple[float, Any]:
         """Write or read the files of checkpoint ``number``; return the seconds of the slowest job and of each job.
 
-        Writes create new files, which are removed afterwards. With ``lays_out`` they instead replace the engine's
-        files, and receive their bytes.
+        Writes create new files. By default these files are removed afterwards. With ``lays_out``, the bytes of the
+        engine's files are copied into the new files, and the new files replace the engine's files.
         """
         engine, memory = self.way[kind]
         asked = self._asked

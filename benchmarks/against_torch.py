@@ -1,4 +1,4 @@
-"""Both engines compared with plain torch.save and torch.load: ``python benchmarks/against_torch.py DIRECTORY``.
+"""Two engines compared with plain torch.save and torch.load: ``python benchmarks/against_torch.py DIRECTORY``.
 
 Plain torch, the engine ``torch`` and the engine ``stream`` save the same tensors with the same number of processes. In
 each round all three save or load, one after another. The time of the slowest process counts. Saves end with fsync; the

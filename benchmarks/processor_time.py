@@ -6,8 +6,9 @@ user and kernel, from the generation of content to the result of the comparison.
 the drop of the page cache.
 
 With ``--whole`` each round also runs the complete command at two sizes. The difference of their processor times, over
-all processes, is divided by the difference of their bytes. On a busy machine the start of a run varies by as much as
-these bytes cost. Only the median of many such rounds is therefore meaningful.
+all processes, is divided by the difference of their bytes. On a busy machine, the processor time for the start of a
+run varies from run to run. This variation is as large as the measured difference. Only the median of many such
+rounds is therefore meaningful.
 """
 
 from __future__ import annotations

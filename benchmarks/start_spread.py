@@ -4,8 +4,8 @@ MPI launches the ranks on this host. The ranks synchronize many times, as before
 every rank reads the kernel's monotonic clock. The spread of a synchronization is the time from the first rank that
 continues to the last one. The output is the median, the 95th percentile and the maximum of the spreads.
 
-With ``--hosts`` the ranks simulate this number of hosts. Clocks of different hosts cannot be compared, so each
-simulated host then chooses its own moment to continue.
+With ``--hosts`` the ranks simulate this number of hosts. The ranks of one host continue at a common time on the
+clock of this host. Clocks of different hosts cannot be compared, so each simulated host chooses a separate time.
 """
 
 from __future__ import annotations

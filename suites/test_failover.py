@@ -155,8 +155,9 @@ def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
 def _too_slow(
     found: Failover, measurement: Measurement, limit: float, maximum: float, detail: tuple[str, ...]
 ) -> Decision | None:
-    """Return the decision on a rank that stalled too long, or on a save during the rebuild that was too slow; None
-    without both.
+    """Return the decision on a rank that stalled too long, or on a save after a repair that was too slow.
+
+    Return None if neither happened.
     """
     stall, where = _longest_stall(found)
     if stall > maximum:

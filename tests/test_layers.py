@@ -136,7 +136,7 @@ def test_the_page_names_the_rooms_from_pytest_down_to_what_knows_nothing():
 
 
 def test_no_room_has_more_plain_tables_than_it_is_allowed():
-    """Each package has a maximum number of plain dictionaries as types.
+    """The number of plain dictionary types, such as ``dict[str, Any]``, is limited in each package.
 
     Tools cannot check the fields of a plain dictionary, so data with known fields should be a dataclass.
     """

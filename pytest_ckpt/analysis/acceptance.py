@@ -81,9 +81,9 @@ def largest_share(trials: int, confidence: float = CONFIDENCE) -> float:
 def trials_for(share: float, confidence: float = CONFIDENCE, misses: int = 0) -> int:
     """Return the number of trials that shows that at least ``share`` of all operations meet their limit.
 
-    At most ``misses`` of the trials may miss the limit. The result is the smallest n with this property: if only
-    ``share`` of all operations meet the limit, at most ``misses`` of n trials miss it with a probability of at most
-    ``1 - confidence``.
+    At most ``misses`` of the trials may miss the limit. If only ``share`` of all operations meet the limit, the
+    probability of ``misses`` or fewer misses in n trials is at most ``1 - confidence``. The result is the smallest n
+    with this property.
 
     Examples: 59 for 95 %, 299 for 99 %, 473 for 99 % with one miss. Exact binomial: Dodge and Romig, Sampling
     Inspection Tables, 1959.

@@ -93,7 +93,7 @@ def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _system(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the system description as one flat table. A long picture is replaced by its digest."""
+    """Return the system description as one flat table. A picture is replaced by its digest."""
     described = dict(_flat(report.get("system") or {}))
     if picture := described.get(f"topology.{PICTURE}"):
         described[f"topology.{PICTURE}"] = f"sha256 {hashlib.sha256(str(picture).encode()).hexdigest()[:16]}"

@@ -8,9 +8,10 @@ contention   n / (1 + f (n - 1)): the share f of the work is serial (Amdahl 1967
 coherency    n / (1 + f (n - 1) + k n (n - 1)): clients also wait for each other in pairs (Gunther, universal
 scalability law, 1993), so that more clients can get less
 
-The models are fitted to logarithms, because rates vary by factors. A projected interval contains the values of every
-shape that the rates permit: its profile likelihood is within the 90 % limit (Venzon and Moolgavkar, Applied Statistics
-37, 1988). A bootstrap of one model would ignore other models that fit equally well but extrapolate differently.
+The models are fitted to logarithms, because rates vary by factors. A projected interval contains the projections of all
+shapes that the measured rates do not rule out. A shape is ruled out if its profile likelihood is outside the 90 % limit
+around the best shape's (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap of one model would ignore other
+models that fit equally well but extrapolate differently.
 """
 
 from __future__ import annotations

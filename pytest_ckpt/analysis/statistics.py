@@ -166,9 +166,9 @@ def _change_between(before: Sequence[float], after: Sequence[float]) -> Change |
 def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
     """Return the exact two-sided probability of a rank difference at least as large as the observed difference.
 
-    The assumption is that both sets have the same distribution. Source: Mann and Whitney, On a test of whether one of
-    two random variables is stochastically larger than the other (1947). Ties count against a difference, so the
-    probability is never too small.
+    It is the probability under the null hypothesis that both sets have the same distribution. A pair of equal values
+    counts as evidence for the null hypothesis, so ties can only make the probability too large. Source: Mann and
+    Whitney, On a test of whether one of two random variables is stochastically larger than the other (1947).
     """
     ordered = sorted(before)
     wins = sum(bisect.bisect_left(ordered, a) for a in after)
@@ -293,7 +293,7 @@ Specification.
 
 
 def unsteadiness(window: Sequence[float]) -> tuple[float, float]:
-    """Return two shares of the mean: the range of a window, and the change of its line of best fit over the window."""
+    """Return the range of a window, and the change of its line of best fit, both divided by the window's mean."""
     mean = statistics.fmean(window)
     slope = statistics.linear_regression(range(len(window)), window).slope
     return (max(window) - min(window)) / mean, abs(slope) * (len(window) - 1) / mean

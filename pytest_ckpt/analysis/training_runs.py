@@ -24,11 +24,13 @@ _BURST_SHARE_OF_MEAN = 1 / 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureArrivals:
-    """The distribution of the times between failures. For each distribution, the mean is the mean time of the cluster.
+    """The distribution of the times between failures.
+
+    The mean of each distribution is the cluster's mean time between failures.
 
     ``exponential``: failures are independent. ``weibull``: ``shape`` is the shape parameter; below 1, failures come in
     clusters. ``bursts``: the share ``shape`` of the failures follows soon after the previous failure, on average after
-    a fiftieth of the mean time.
+    a fiftieth of the mean time between failures.
     """
 
     kind: Kind = "exponential"

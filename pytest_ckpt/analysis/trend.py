@@ -20,11 +20,14 @@ _Of = tuple[_Plain, _Plain]
 def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
     """Return the trend of a history, as plain types (schema pytest-ckpt/trend/1).
 
-    The trend is a list of series. A point of a series is one run, with the median and the slowest time of its
-    operations. Changes are found from the medians. The limit applies to the slowest time. For requests to an object
-    store, a point has the 99th percentile. A series counts but omits incomplete runs and runs under conditions other
-    than the newest run's. A change is a regression if its slowdown is at least the share ``regression``; None:
-    regressions are not searched.
+    The trend is a list of series. A point of a series is one run, with the median time, the slowest time and the
+    time limit of its operations. Changes are found from the medians. The time limit applies to the slowest time. In
+    a series of requests to an object store, a point has the 99th percentile of the request times. The changes of
+    such a series are found from these percentiles.
+
+    Incomplete runs, and runs under conditions other than the newest run's, are left out. A series of saves or loads
+    contains the number of these runs. A slowdown of saves or loads is a regression if it is at least the share
+    ``regression``. If ``regression`` is None, no slowdown counts as a regression.
     """
     series = [one for kind_of in _subjects(entries) for one in (_series(entries, kind_of, kind) for kind in _KINDS)]
     slower = [

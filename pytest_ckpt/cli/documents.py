@@ -94,9 +94,9 @@ class ComparedOperations(TypedDict):
 class CountedRequests(TypedDict):
     """Numbers and times of requests of one kind in one run.
 
-    ``sent`` counts all requests, ``again`` requests that were repeated after an error or no answer, ``busy`` answers
-    with status 503 or 429. ``p99_seconds`` (99th percentile) and ``slowest_seconds`` are the values of the slowest
-    endpoint.
+    ``sent`` counts all requests. ``again`` counts the requests that were repeated after an error or no answer.
+    ``busy`` counts the answers with status 503 or 429. ``p99_seconds`` (99th percentile) and ``slowest_seconds`` are
+    the values of the slowest endpoint.
     """
 
     sent: Count

@@ -109,7 +109,10 @@ def check_installed(spec: EngineSpec) -> None:
 
 
 def read_spec(given: object, owner: str) -> EngineSpec:
-    """Return an engine of another package with its owner. Raises ValueError with the reason if it is invalid."""
+    """Check an engine of another package, and return it with the package ``owner`` as its owner.
+
+    Raises ValueError with the reason if the engine is invalid.
+    """
     if not isinstance(given, EngineSpec):
         raise ValueError(f"{given!r} is not a pytest_ckpt.vendors.EngineSpec")
     if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):

@@ -132,7 +132,7 @@ class Models:
     kept: Mapping[str, Model] = field(default_factory=dict)
 
     def choose(self, words: Iterable[str]) -> tuple[Model, ...]:
-        """Return the models with these names: first the models of the workload in its order, then all others.
+        """Return the models with these names: first the models of the workload in the workload's order, then others.
 
         Raises UsageError for an unknown name, and for a file that cannot be read.
         """
@@ -158,8 +158,9 @@ class Models:
 
 
 def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
-    """Return the users' models that the checkpoints of a plan define, each under its name and under the user's name.
+    """Return {name: model} for the users' models that the checkpoints of a plan define.
 
+    Each model has two entries: one with its own name, and one with the name by which the user chose it.
     Raises ValueError if a definition does not match the digest in the model's name.
     """
     kept: dict[str, Model] = {}

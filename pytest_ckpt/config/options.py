@@ -88,8 +88,9 @@ def resolve(
 
     ``command_line`` and ``ini`` map ini names, such as "ckpt_target", to texts; a text is None if the option is not
     given. ``ini_source`` is the name of the source ``ini`` in messages. ``hooked`` maps ini names to (source, text)
-    from plugins. ``engines`` are the available engines (default: the built-in engines). ``kept`` maps a user's names to
-    models recorded in a run; their files are not read. ``environment`` contains the environment variables.
+    from plugins. ``engines`` are the available engines (default: the built-in engines). ``kept`` maps names to
+    users' models that a run recorded; the files of these models are not read. ``environment`` contains the
+    environment variables.
 
     Raises UsageError with the option, its value, the valid values and the most similar valid value.
     """
@@ -183,9 +184,10 @@ def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
     """Split the text of a list option into names and parameters; return {ini name: value}.
 
     The result has one entry for all names, and one entry for each parameter. An item of the list is ``name``,
-    ``name:parameter=value`` or ``parameter=value``. A parameter without a name belongs to the preceding name. A
-    parameter before the first name does not select a name. Each line of the text is one occurrence of the option. The
-    names of the last occurrence replace earlier names. The parameters of all occurrences are used.
+    ``name:parameter=value`` or ``parameter=value``. A parameter without a name belongs to the preceding name. If no
+    name precedes it, the parameter is set, but no name is added to the list. Each line of the text is one occurrence
+    of the option. The names of the last occurrence replace earlier names. The parameters of all occurrences are
+    used.
     """
     found: dict[str, _Given] = {}
     names: list[str] = []
@@ -428,7 +430,8 @@ def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
 def _joined(option: Option, names: str, given: Mapping[Option, str]) -> str:
     """Return the value of a list option as command-line text: its names, each with its parameters.
 
-    ``given`` contains the values of all given parameters. Parameters of names outside the list come first.
+    ``given`` contains the values of all given options, including parameters. A parameter that belongs to none of the
+    ``names`` is written before the first name.
     """
     chosen = [name for name in names.split(",") if name]
     items: dict[str, list[str]] = {name: [] for name in ["", *chosen]}

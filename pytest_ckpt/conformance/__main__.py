@@ -91,9 +91,9 @@ def _witness(args: argparse.Namespace) -> AbstractContextManager[str | None]:
 def _refused_to_make(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
     """Create ``directories``; return the error of the first directory that cannot be created, None if all were created.
 
-    ``bases`` are shared by several checks of a run and may exist already. If a parent directory is missing, the result
-    depends on ``bases``: a check of a run returns the error, because the parent existed when the run began. A check
-    without ``bases`` raises FileNotFoundError, because the user may have named a wrong directory.
+    ``bases`` are shared by several checks of a run and may exist already; they are empty for a check outside a run.
+    In a run, the error of a missing parent directory is returned, because the parent existed when the run began.
+    Outside a run, a missing parent directory raises FileNotFoundError, because the user may have named a wrong one.
     """
     for directory in directories:
         _tell("mkdir", str(directory))

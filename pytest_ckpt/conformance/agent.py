@@ -1,4 +1,4 @@
-"""``python -m pytest_ckpt.conformance.agent``: the second client of a check, performs requests on its host.
+"""``python -m pytest_ckpt.conformance.agent``: the second client of a check. It performs requests on its host.
 
 The agent connects to the process of the check, at the address in its environment (`wire.caller`). It ends when the
 connection ends. It needs only the standard library: ``mpiexec -n 1 -host B``, ``srun`` or a container can start it on
@@ -6,7 +6,8 @@ every host that mounts the storage.
 
 A request names a function of ``actions``, or ``module:function`` of ``posix``. The function receives the path and the
 details of the request. A function with a loop also receives ``stopped``, which returns whether the check has requested
-the end of the loop. A loop therefore needs no messages, and its times use only the clock of its host.
+the end of the loop. During a loop, the agent sends no messages, and it measures all times with the clock of its own
+host.
 """
 
 from __future__ import annotations

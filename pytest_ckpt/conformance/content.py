@@ -130,7 +130,7 @@ def _first_difference(seen: bytes, expected: bytes) -> int:
 def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, offset: int) -> tuple[str, str]:
     """Return the kind of a fault and a description of the bytes, from the first wrong sector.
 
-    The first wrong byte is at ``at`` of the read. The read begins at ``offset`` of the file.
+    ``at`` is the offset of the first wrong byte within the read. ``offset`` is the offset of the read in the file.
     """
     stop = min(at + _SECTOR_BYTES - (offset + at) % _SECTOR_BYTES, len(seen), len(expected))
     here, there = seen[at:stop], expected[at:stop]

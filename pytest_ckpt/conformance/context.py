@@ -194,7 +194,7 @@ class ObservedRace:
     def goes_on(self, findings: Findings) -> bool:
         """Return whether more changes or reads are needed.
 
-        Raises NotRun if there are too few changes or reads and no anomaly after the timeout.
+        Raises NotRun after the timeout if there were fewer than ``minimum`` changes or reads, and no anomaly.
         """
         if not self._is_over:
             return self.changes < self.wanted or (self.looks < self.wanted and not findings.anomaly_count)

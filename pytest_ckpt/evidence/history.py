@@ -229,7 +229,7 @@ def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[
 
 
 def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
-    """Return ``stated`` without the fields that are missing in ``line``, because an older version wrote it."""
+    """Return ``stated`` without the fields that ``line`` lacks because an older version wrote the line."""
     had = {subject["subject"] for subject in line["subjects"] if _REQUESTS in subject}
     subjects = [
         subject if subject["subject"] in had else {name: subject[name] for name in subject if name != _REQUESTS}

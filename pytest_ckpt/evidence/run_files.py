@@ -114,7 +114,7 @@ def read_file(file: Path) -> Any:
 
 
 def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
-    """Return the error for a file that a run did not write in this form.
+    """Return the error for a file with content that no run writes.
 
     ``what`` describes the error, ``wrong`` lists its details.
     """
@@ -123,8 +123,9 @@ def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
 
 
 def odd_records(directory: Path) -> Iterator[str]:
-    """Yield the names of files with a form that no run writes. Reading and writing such a file again would change it.
+    """Yield the names of files that no run writes in this form.
 
+    Such a file is invalid, or its content would change if it were read as a record and written again.
     Raises UsageError for a file that cannot be read.
     """
     for pattern, kind in _RECORDS.items():

@@ -1,9 +1,10 @@
 """Files of a run with several starts. ``--ckpt-resume`` starts an interrupted run again.
 
-When start 2 begins, ``starts/1/`` receives the files of start 1: ``start.json``, the session, the plan, the events and
-the report. Its ``interrupted_work/`` receives the incomplete measurements, and its ``replaced/`` the measurements with
-conditions other than those of start 2. ``starts/2/added/`` contains the measurements of start 2 that add access
-patterns to a measurement of start 1. Later starts follow the same scheme.
+When start 2 begins, ``starts/1/`` receives the files of start 1: ``start.json``, the session, the plan, the events
+and the report. ``starts/1/interrupted_work/`` receives the incomplete measurements of start 1.
+``starts/1/replaced/`` receives the measurements of start 1 whose conditions differ from the conditions of start 2.
+``starts/2/added/`` contains the measurements of start 2 that add access patterns to a measurement of start 1. Later
+starts follow the same scheme.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Compression:
 
     - ``content``: a description of the compressed content.
     - ``bytes``: the size of a checkpoint's tensors.
-    - ``stored_bytes``: the size of the files after compression, without padding, which compresses to almost zero bytes.
+    - ``stored_bytes``: the size of the files after compression. Padding in a file compresses to almost zero bytes.
     - ``save_codec_seconds``, ``load_codec_seconds``: the CPU time in the codec for each save and load, on the rank with
       the most CPU time.
     """

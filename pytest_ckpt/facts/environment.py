@@ -28,8 +28,8 @@ class Streams:
 class HostNetwork:
     """The rates of one host's network, in bytes a second. If a rate is None, ``unavailable_reason`` is the reason.
 
-    - ``basis``: ``streams`` if TCP streams between all pairs of hosts at the same time measured the rates; ``stated``
-      if the user gave the rates.
+    - ``basis``: ``streams`` if the rates were measured by TCP streams, which ran between all pairs of hosts at the
+      same time; ``stated`` if the user gave the rates.
     - ``over``: the addresses that the streams used.
     """
 

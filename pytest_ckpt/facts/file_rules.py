@@ -26,7 +26,7 @@ class JobPattern(NamedTuple):
     def to_plain(self) -> dict[str, str]:
         """Return the pattern in plain types.
 
-        The default pace is left out, so that the result equals the plans of versions without paces.
+        The default pace is left out, so that the result equals the pattern in a plan of an older version.
         """
         plain = self._asdict()
         return plain if self.pace != AS_SOON else {name: plain[name] for name in ("file", "sha256", "text")}
@@ -48,7 +48,8 @@ class FileRule(NamedTuple):
       of the file, from 0.
     - ``pattern``: if set, the files are the files of the recorded job.
     - ``consolidated``: the names of files of complete tensors, which rank 0 creates from the files of all ranks in the
-      same save. Loads read these files. Their number is the largest number of files of a rank.
+      same save. Loads read these files. For each of these files, a rank writes one file with its parts of the
+      tensors.
     - ``commit``: the shared file by which the library itself commits a checkpoint. The checkpoint is complete if this
       file exists.
     """
@@ -65,7 +66,8 @@ class FileRule(NamedTuple):
     def to_plain(self) -> dict[str, Any]:
         """Return the rule in plain types.
 
-        Defaults of fields that older versions lack are left out, so that the result equals the plans of these versions.
+        A field that older versions lack is left out if it has its default value. The result then equals the rule in
+        a plan of an older version.
         """
         plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
         if self.pattern:

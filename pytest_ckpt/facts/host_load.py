@@ -34,7 +34,8 @@ class HostLoad:
     """The use of one host's processors for ``seconds``, as shares of the time of all its ``cores``.
 
     - ``span``: the part of the measurement: `OWN_OPERATIONS`, `DATA_PAIRS` or the name of a pattern.
-    - ``of``: the time within the span with the highest load: one operation, or the whole span.
+    - ``of``: the operation of the span that had the highest load, or the whole span if its load was higher. The
+      shares and ``seconds`` are for this operation or span.
     - ``idle_share``: includes waits for storage.
     - ``others_share``: the kernel and all processes except the ranks and their children. A storage client in user space
       is included.

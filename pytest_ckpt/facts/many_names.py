@@ -39,7 +39,7 @@ class NamesStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NameFault:
-    """A fault that one rank found with ``count`` names. ``name`` is the path of the first of these names."""
+    """A fault that one rank found in ``count`` names. ``name`` is the path of the first of these names."""
 
     kind: NameFaultKind
     rank: Count

@@ -41,7 +41,7 @@ class Operation:
       started.
     - ``basis``: the source of ``seconds``.
     - ``at_least_seconds``: if set, a lower bound of the time; ``seconds`` is then only an upper bound.
-    - ``slowest_rank``, ``rank0_seconds``: None if the results of another tool lack ranks.
+    - ``slowest_rank``, ``rank0_seconds``: None if unknown, as in some results of other tools.
 
     A save has three more times, each from the barrier until the last rank reached the point; None: not measured.
 
@@ -52,7 +52,7 @@ class Operation:
     ``copying_seconds`` is the time for copying the state in the client's memory. Without the copy, the job could
     continue and change its state this much earlier.
 
-    The client itself may delay an operation; None: not measured.
+    Two times show how much the client itself may have delayed the operation; None: not measured.
 
     - ``stalled_seconds``: the time in which reads of a load waited until the client had compared received data. Without
       these waits, the load would end earlier by at most this time.
@@ -127,8 +127,8 @@ class RestartReads:
 
     - ``first_copy_bytes``, ``copy_bytes``: for the first copy of the model, and for each further copy.
     - ``accelerators_per_copy``: the number of accelerators that share a copy.
-    - ``copies``: the number of complete copies that the run read concurrently; 0 if its ranks have only one copy. Then
-      each rank simulated the first rank of another copy.
+    - ``copies``: the number of complete copies of the model that the ranks of the run read concurrently. It is 0 if
+      these ranks have at most one copy: each rank then simulated the first rank of another copy.
     """
 
     copies: Count
@@ -185,9 +185,9 @@ class Resized:
 
     @property
     def is_over(self) -> bool:
-        """Whether no launch of this pattern remains.
+        """Whether the pattern needs no further launch.
 
-        The ranks failed, or each of ``halved`` and ``doubled`` has a load or a reason.
+        This is the case if the ranks failed, or if each of ``halved`` and ``doubled`` has a load or a reason.
         """
         return self.failure is not None or {"halved", "doubled"} == {*self.loads, *self.not_run}
 
@@ -268,7 +268,8 @@ class MixedLoad:
 class Endurance:
     """A long series of saves, of which the newest ``kept`` checkpoints are retained.
 
-    - ``requested_seconds``: the requested duration; 0 if the series only had to become steady.
+    - ``requested_seconds``: the requested duration. If it is 0, the series ended when the save times were steady, or
+      at a maximum number of saves.
     - ``seconds``: the actual duration.
     - ``start_seconds``, ``save_seconds``: the start and the duration of each save.
     """
@@ -314,9 +315,10 @@ def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaledOperation:
-    """A save or load by some of the clients, until the slowest rank is done and, for a save, the commit.
+    """A save or load by some of the clients.
 
-    Before a load, ``resident_bytes`` of its ``mapped_bytes`` were in page caches; None if unknown.
+    Its time ends when the slowest rank is done and, for a save, the checkpoint is committed. Before a load,
+    ``resident_bytes`` of its ``mapped_bytes`` were in page caches; None if unknown.
     """
 
     seconds: NotNegative
@@ -359,8 +361,8 @@ class WeightsLoad:
     """One load of the weights by all replicas at the same time, until the slowest reader has its share of the weights.
 
     - ``is_warm``: the same readers loaded the same bytes immediately before.
-    - ``resident_bytes``, ``mapped_bytes``: before the load, how many of the bytes to read were in page caches; None if
-      unknown.
+    - ``mapped_bytes``: the bytes to read; None if unknown. ``resident_bytes`` of them were in page caches before the
+      load.
     - ``stalled_seconds``: the time in which reads waited until the client had compared received data. Without these
       waits, the load would end earlier by at most this time.
     """
@@ -394,8 +396,8 @@ class Serving:
 class Consolidation:
     """One client reads ``bytes`` of weights that other clients wrote, and writes them again.
 
-    ``full_bytes`` is the size at full size. ``seconds`` is the time from the first read to the commit of the copy.
-    ``integrity`` is the comparison of the copy.
+    ``full_bytes`` is the size of the weights at scale 1.0. ``seconds`` is the time from the first read to the commit
+    of the copy. ``integrity`` is the comparison of the copy.
     """
 
     bytes: Count

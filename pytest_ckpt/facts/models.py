@@ -67,8 +67,9 @@ class OwnModel:
     - ``active_experts``: the experts that a token uses, in addition to all ``shared_experts``.
     - ``expert_feed_forward``: the feed-forward size of one expert.
     - ``dense_layers``: the number of first layers without experts.
-    - ``key_value_rank``: above 0 for multi-head latent attention. Then ``query_rank`` applies (0: queries are not
-      compressed), and ``rope_size`` and ``value_size`` per head.
+    - ``key_value_rank``: above 0 for multi-head latent attention. Only then the next three fields apply.
+    - ``query_rank``: 0 if queries are not compressed.
+    - ``rope_size``, ``value_size``: of one attention head.
     - ``mlp_matrices``: 3 for a gated feed-forward, else 2.
     - ``norms``: norms of the hidden size in a layer; 0 if the model has no norms.
     - ``query_key_norm``: elements of the norms of queries and keys in a layer.

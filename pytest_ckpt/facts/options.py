@@ -41,7 +41,8 @@ class Option(NamedTuple):
     - ``help``: the line of ``--help``. ``is_listed``: ``--help`` contains the line.
     - ``more``: additional sentences of the documentation.
     - ``parse``: the function of ``config.parsers`` that converts the text to the value.
-    - ``field``: the field of Settings with the value, if its name is not the key; ``-`` if there is no such field.
+    - ``field``: the name of the field of Settings with the value; empty if this name is ``key``; ``-`` if there is
+      no such field.
     - ``unset``: the value of the field if the option is not set.
     - ``example``: a value as a user writes it in a file.
 
@@ -98,7 +99,7 @@ class Option(NamedTuple):
 
     @property
     def usual_flag(self) -> str:
-        """The name to use in examples: the first alias, or the flag without aliases."""
+        """The name to use in examples: the first alias, or ``flag`` if the option has no alias."""
         return (*self.aliases, self.flag)[0]
 
     @property

@@ -145,7 +145,7 @@ class Pattern:
 
 
 def is_small(size: int, largest: int) -> bool:
-    """Whether a file of ``size`` bytes is too small to contain data (`SMALL_BYTES`).
+    """Whether a file of ``size`` bytes is so small that it keeps its size at every scale (`SMALL_BYTES`).
 
     ``largest`` is the size of the largest file of its rank.
     """

@@ -53,8 +53,9 @@ class CanaryReads:
     - ``dropped_read_seconds``: the canaries, after another drop.
     - ``dropped_reread_seconds``: the canaries, immediately again; empty in reports of older versions.
     - ``other_client_seconds``: the canaries, by another client, named ``client``; empty without one.
-    - ``client_own_seconds``: the speed of the other client. A host reads the canaries that it saved itself; a second
-      mount repeats its previous reads.
+    - ``client_own_seconds``: more reads by the other client, for comparison. If it is a second mount, it reads the
+      same canaries immediately again. If it is a host, these are its first reads of the canaries that it saved
+      itself.
 
     The two judged lists are empty in reports of older versions, and if the judged files have another layout (deltas,
     compressed files). ``cache_growth_bytes`` is the growth of this host's page cache from before the save to the first
@@ -197,8 +198,8 @@ class DurabilityProof:
     - ``files_attempted``: files that must become durable, from the start of their write.
     - ``files_returned``: files whose durable call returned without error.
     - ``directories_attempted``, ``directories_returned``: the same counts for directories.
-    - ``observed``: the observer of the calls: the store that made them, a count of the library's calls, the library's
-      declaration, or none.
+    - ``observed``: the evidence for the calls: the store made them, the library's calls were counted, the library
+      declares them, or there is no evidence.
     - ``acknowledged``: how an object store acknowledged its objects.
     - ``names_pending``: files are durable, but their names are not. One rank of each host fsyncs the directory later,
       for all ranks of the host.
@@ -238,7 +239,9 @@ class CommitProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveTiming:
-    """One save on one rank. Times until a point are in seconds from the rank's own start; None: not reached.
+    """One save on one rank. All times are in seconds.
+
+    Four times are from the rank's own start to a point of the save; None: the save did not reach this point.
 
     - ``returned_seconds``: the job may continue. A blocking save reaches this point last.
     - ``staged_seconds``: the job may change its state.

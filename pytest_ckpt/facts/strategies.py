@@ -41,8 +41,9 @@ class StrategySpec(NamedTuple):
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
         """Return the memory in bytes that a rank needs for its state.
 
-        ``state_bytes`` is the engine's memory for the state, ``shard_bytes`` the size of the rank's tensors. If the
-        strategy copies the state, a rank needs the maximum of both, plus ``shard_bytes`` for the copy.
+        ``state_bytes`` is the engine's memory for the state, ``shard_bytes`` the size of the rank's tensors. Without
+        a copy of the state, the result is ``state_bytes``. If the strategy copies the state, the result is the
+        larger of the two sizes, plus ``shard_bytes`` for the copy.
         """
         return max(state_bytes, shard_bytes) + shard_bytes if self.stages else state_bytes
 

@@ -211,9 +211,9 @@ class NodeLoss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """The seconds of saves of ``bytes`` to the local tier, in turn undisturbed and during a drain, and of the drains.
+    """The seconds of saves of ``bytes`` to the local tier, and of their drains to the target.
 
-    Two restores follow:
+    Undisturbed saves alternate with saves during a drain. Two restores follow:
 
     - ``complete``: the newest checkpoint is only in the local tier.
     - ``incomplete``: the files of one rank are missing in the local tier.

@@ -138,7 +138,7 @@ def fact_text(name: str) -> str:
 
 
 def missing_facts(described: Told | None) -> list[str]:
-    """Return the required facts that a description lacks, as ``table.name``: all of them without a description."""
+    """Return the required facts that a description lacks, as ``table.name``. Without a description, return all."""
     missing = []
     for table, facts in FACTS.items():
         given = (described or {}).get(table) or {}

@@ -49,7 +49,7 @@ class StorageStack:
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """The names of the layers that a user-space process serves. The kernel cannot count or drop its cache."""
+        """The names of the layers that a user-space process serves. The kernel cannot count or drop their caches."""
         return tuple(layer.text for layer in self.layers if layer.kind == "process")
 
     @property
@@ -97,7 +97,8 @@ class CheckpointRef:
     """A reference to one save of one checkpoint.
 
     - ``subject``: the slug of the subject.
-    - ``number``: counts from 1 over all roles of a run.
+    - ``number``: the number of the checkpoint, from 1. All roles (purposes of checkpoints) share one sequence of
+      numbers.
     - ``attempt``: from 0, incremented with every save of the same number. Names of objects contain the complete
       reference, so a run never reuses the name of an object.
     - ``commit``: the file by which the engine's library commits the checkpoint; empty if the store commits it.
@@ -293,7 +294,8 @@ class Names:
 
     - ``files``: the names of files in checkpoints, by subject.
     - ``other_files``: the names of other files, by subject.
-    - ``directories``: directories with content of the run only, at most ``in_directories`` files and directories.
+    - ``directories``: directories that contain only files and directories of the run.
+    - ``in_directories``: the maximum number of files and directories in them at the same time.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)

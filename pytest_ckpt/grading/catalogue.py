@@ -222,7 +222,7 @@ def subjects_of(
 ) -> list[tuple[str, Reason, str]]:
     """Return (subject, reason, sentence) for each subject of a requirement.
 
-    If the run has no verdict for the subject, reason and sentence state why.
+    If the run has no verdict for the subject, it gets the verdict "not run" with this reason and sentence.
     """
     checkpoints = checkpoints_of_requirement(requirement, plan)
     if not requirement.is_requested(settings):

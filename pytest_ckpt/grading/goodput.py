@@ -71,8 +71,8 @@ class ClusterGoodput:
 class TrainingRow:
     """The effect of one subject's times, at full size, on training.
 
-    - ``save_seconds``: the training time that the costliest save costs; the average save if full saves and deltas
-      alternate.
+    - ``save_seconds``: the training time that a save costs: the maximum over all saves, or the mean if full saves
+      and deltas alternate.
     - ``at_risk_seconds``: the average work that a failure loses in addition to half an interval; 0 if the job waits
       during a save.
     """

@@ -223,8 +223,8 @@ def of_crashed_run(judgement: Judgement) -> Judgement:
 def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgement:
     """Return the judgement of a run that was judged again without its plugins.
 
-    ``unjudged`` maps requirements to the missing plugins. If a required one of these requirements was met in the run,
-    the run no longer passes: "certified" becomes "incomplete".
+    ``unjudged`` maps requirements to the missing plugins. If one of these requirements was required and met in the
+    run, the run no longer passes: "certified" becomes "incomplete".
     """
     kept = {v.id for v in judgement.verdicts if v.id in unjudged and v.severity == "required" and v.outcome == "met"}
     if not kept:

@@ -62,9 +62,10 @@ def networks_of(hosts: Iterable[Mapping[str, object]]) -> dict[str, HostNetwork]
 
 
 def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) -> list[HostRate]:
-    """Return the median rate of each host over all saves, and over all loads, until the host's slowest rank ended.
+    """Return the median rate of each host over all saves, and over all loads.
 
-    Operations are left out if the counted bytes are not the bytes on the network:
+    The time of a host in an operation is the time of its slowest rank. Operations are left out if the counted bytes
+    are not the bytes on the network:
 
     - saves to a local tier
     - compressed data

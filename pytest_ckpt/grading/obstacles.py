@@ -111,9 +111,10 @@ def cache_visibility_before_writes(target: TargetFacts) -> CacheVisibility:
 
 
 def _larger(scale: float, shortest_seconds: float) -> str:
-    """Return a sentence on the scale at which the shortest limit is 1 s, or that only full size gives more time.
+    """Return a sentence with the scale at which the shortest limit reaches 1 s.
 
-    Limits are proportional to the bytes of a checkpoint.
+    If no reduced scale is sufficient, the sentence states that only full size gives more time. Limits are
+    proportional to the bytes of a checkpoint.
     """
     wanted = scale * _LATENCY_SECONDS / shortest_seconds
     if wanted >= ACCEPTANCE.scale:

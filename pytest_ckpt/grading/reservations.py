@@ -47,7 +47,7 @@ def unusual_inputs(limits: ClusterLimits) -> list[str]:
 def is_projectable(measurement: Measurement) -> bool:
     """Whether the operations are long and large enough for predictions about a cluster of another size.
 
-    The result is True if ranks did not record their own times, as in results of other tools.
+    The result is True if ranks did not record their own times, as in some results of other tools.
     """
     if measurement.basis != "all ranks":
         return True
@@ -63,7 +63,7 @@ def relevance(
 ) -> list[str]:
     """Return the reasons why a result may not represent a storage system, one sentence each.
 
-    Results of other tools have no reasons.
+    If the ranks did not record their own times, as in some results of other tools, the list is empty.
 
     - ``of_one_host``: a description of a target that only one host can use; empty for any other target.
     - ``recorders``: additional code in the process that recorded the results.

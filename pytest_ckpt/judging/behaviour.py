@@ -29,7 +29,7 @@ class CachePromise:
 
     - ``seconds``: the maximum time; None if the mount does not show it.
     - ``basis``: the mount options that set the time, or a documented default.
-    - ``shorter``: the option that shortens the time; empty if this is not needed.
+    - ``shorter``: the option that shortens the time; empty if the time is already short.
     """
 
     seconds: float | None

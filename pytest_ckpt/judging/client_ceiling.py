@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def host_rate(operation: Operation, ranks: Sequence[int], rank_bytes: Sequence[int]) -> float | None:
-    """Return the rate of a host's ranks in bytes a second, until the slowest of ``ranks`` ended.
+    """Return the rate of a host's ``ranks`` in bytes a second: their bytes, divided by the time of the slowest.
 
     Return None if the time of a rank is not recorded.
     """

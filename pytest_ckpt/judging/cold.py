@@ -6,8 +6,8 @@ The proofs, strongest first:
 - Timed reads of canaries: parts of extra checkpoints that were saved for these reads.
 - Between save and load, more bytes were moved than the client's caches can store.
 
-A target fails only if another client's first read of the same bytes is slower. Fast memory in the storage itself is
-legitimate.
+A target fails only if the client reads bytes after a drop faster than another client reads them for the first time.
+Fast reads alone are not a failure, because fast memory in the storage itself is legitimate.
 """
 
 from __future__ import annotations
@@ -229,7 +229,8 @@ def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Pr
 def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
     """Return whether the first reads are faster than the second reads, by their medians and by the sign test.
 
-    Both lists time the same parts. If each host reads its own parts, the lists may have different lengths.
+    The sign test compares pairs of reads. If two hosts read different parts, the lists may have different lengths;
+    the sign test then omits the reads without a partner.
     """
     if _ratio(first, second) >= FASTER:
         return False
@@ -244,7 +245,10 @@ def _helps(repeated: Sequence[float], first: Sequence[float]) -> bool:
 
 
 def _caches_more(reads: CanaryReads) -> bool:
-    """Return whether reading again is a larger gain on the other client than it ever was on this client."""
+    """Return whether a second read gains a clearly larger share of the time on the other client than on this client.
+
+    The gain of the other client is compared with both pairs of reads on this client.
+    """
     theirs, first = reads.client_own_seconds, reads.other_client_seconds
     if not theirs or not _faster(theirs, first):
         return False

@@ -126,7 +126,8 @@ def is_decided_in(failure: Failure, pattern: Pattern) -> bool:
 
 
 def _is_of_storage(failure: Failure, *, off_the_clock: bool = False) -> bool:
-    """Whether a failure counts against the storage. During an operation, every unexpected end of a rank counts.
+    """Whether a failure counts against the storage. During an operation, every failed, killed, hung or too slow
+    rank counts.
 
     ``off_the_clock``: the failure occurred before or after an operation. Then it counts only if a system call failed or
     did not return.

@@ -126,10 +126,14 @@ def _pattern(name: Pattern, facts: JudgedFacts) -> object:
 
 
 def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
-    """Return the decision for patterns without a result, with the reason.
+    """Return the decision "failed" or "not run" for patterns without a result.
 
-    The reason is a failure in a pattern, ranks that cannot run it, a run that ended before it, or that it was not
-    measured.
+    The reason is the first of these that applies:
+
+    - A failure in one of the patterns.
+    - The recorded reason why a pattern was not run.
+    - A failure elsewhere, which ended the run before the patterns.
+    - The patterns were not measured.
     """
     failure = measurement.failure
     if failure and any(is_decided_in(failure, name) for name in names):

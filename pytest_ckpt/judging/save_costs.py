@@ -80,8 +80,8 @@ class SaveCost:
 
         BLOCKING and LOST-WORK compare a time with the save limit (save budget x interval), BACKGROUND with the
         interval. With a local tier, DRAIN replaces BACKGROUND and LOST-WORK. The result is the largest of these times,
-        scaled to the save limit. A cluster whose SAVE a blocking save of this time meets therefore also meets these
-        requirements.
+        scaled to the save limit. If the save limit of a cluster permits a blocking save of this time, the measured
+        save therefore meets these requirements on the cluster.
         """
         if self.drains:
             return as_blocking_seconds(self.drains, limits, self.added_seconds, self.background_seconds)

@@ -1,7 +1,8 @@
 """Derives verdicts from a requirement and the facts about a subject. Pure.
 
-A save over the limit is a result, even if the run was interrupted later. Therefore operations count if they ended
-before an interruption, or if a later start repeated them to add a suite.
+A save over the limit is a result, even if the run was interrupted later. Therefore all completed operations of an
+interrupted measurement count. If a later start repeats operations to add a suite, the operations of both starts
+count.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ KIND_OF: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 class OtherMeasurement:
     """Another measurement of the judged subject, made by start number ``start`` of the run.
 
-    It is incomplete, or it was repeated to add patterns.
+    It is incomplete, or a later start made it to add patterns to the judged measurement.
     """
 
     start: int
@@ -137,7 +138,7 @@ def verdict_over_starts(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return the verdict on a subject over all starts of a run: the first failed verdict, if there is one.
+    """Return the verdict on a subject over all starts of a run: the first failed verdict, else ``verdict``.
 
     ``verdict`` is the verdict on the judged measurement, ``others`` are all other measurements of the subject. A
     verdict on a plugin's requirement is returned unchanged.

@@ -1,6 +1,7 @@
 """Runs the commands that change the storage, in a process that outlives the controller.
 
-An owed command must follow another command in any case: the repair after a fault, the removal after a snapshot.
+An owed command must run after another command, even if the run ends early. Examples are the repair after a fault and
+the removal after a snapshot.
 
 ``python -m pytest_ckpt.launching.command_keeper`` reads all commands from the first line of its input, then the name of
 one command per line. It writes the result of each command as a line of JSON to its output and to a log. When the input

@@ -1,6 +1,6 @@
-"""The number of requests in flight, if a run knows it before a launch, so that the launch needs no ramp.
+"""The number of requests in flight, if it is known before a launch. The launch then needs no ramp.
 
-A ramp is a series of trial saves and loads with increasing numbers.
+A ramp is a series of trial saves and loads with increasing numbers of requests in flight.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
 def _end(session: Path) -> None:
     """Kill the Open MPI daemon of a session, and remove the session directory.
 
-    The daemon lacks the mark of the run. The name of the directory contains its process id.
+    The daemon lacks the mark of the run. It is identified by its process id, which the directory's name contains.
     """
     if not (named := _SESSION_NAME.fullmatch(session.name)):
         return  # the session of a scheduler, which continues after the run

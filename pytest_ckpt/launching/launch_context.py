@@ -128,7 +128,10 @@ class LaunchContext:
 
 @functools.cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words of this package's tables that can be values in a run's files, without words of the plan."""
+    """Return the words of this package's tables that can be values in a run's files.
+
+    The words of the run's plan are not included.
+    """
     kinds = (Measurement, Observation, Verdict, Environment)
     words = {word for kind in kinds for word in _literals(kind, set())}
     words |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)

@@ -207,9 +207,9 @@ class Launcher:
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment of the ranks.
 
-        It contains the controller's variables, without variables that an MPI launcher has set, and the variables that
-        ranks need. ``inherited`` replaces the controller's variables. ``scratch`` is the launcher's directory for
-        sockets and segments; empty if the launcher needs none.
+        It contains ``inherited`` (default: the controller's variables) without variables that an MPI launcher has
+        set, and adds the variables that ranks need. ``scratch`` is the launcher's directory for sockets and
+        segments; empty if the launcher needs none.
         """
         inherited = os.environ if inherited is None else inherited
         clean = {
@@ -264,7 +264,8 @@ def find_launcher(
 ) -> Launcher:
     """Return the launcher of ``command``, or an mpiexec if there is no command.
 
-    Programs on PATH take precedence for ``command``. For mpiexec, the directory of this Python takes precedence.
+    The program of ``command`` is searched for on PATH first, then in the directory of this Python. If there is no
+    command, mpiexec is searched for in the directory of this Python first, then on PATH.
     ``where`` is the source of the command, for error messages. Raises UsageError if there is no launcher or it does not
     run.
     """

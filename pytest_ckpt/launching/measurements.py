@@ -284,8 +284,8 @@ class Measurements:
         return complete_measurement(self._kept(subject), self._others(ADDED, subject))
 
     def not_judged(self, subject: Subject) -> list[OtherMeasurement]:
-        """Return the measurements of a subject that are not judged by themselves: interrupted ones, and added
-        patterns.
+        """Return the measurements of a subject that have no separate verdict: interrupted measurements, and
+        patterns that later starts added.
         """
         return [*self._others(BROKEN_OFF, subject), *self._others(ADDED, subject)]
 

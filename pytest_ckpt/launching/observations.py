@@ -329,7 +329,11 @@ class _Listener:
             stream.close()
 
     def _read(self, is_result: bool, descriptor: int) -> bytes | None:
-        """Return the new output: None if there is none yet, empty bytes at the end of the output."""
+        """Read and return new output of the check.
+
+        Return None if there is no new output yet, and empty bytes at the end of the output. If ``is_result``, the
+        output is a part of the check's result; otherwise it contains calls and messages.
+        """
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -444,10 +448,11 @@ class Observations:
         return "" if second.command else fault_of_second_mount(Path(second.directory), self._context.run_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
-        """Return ``seen``, or "not run" if an earlier check has already reported that the target no longer works.
+        """Return ``seen``, or "not run" if an earlier check has already reported with this error that the target no
+        longer works.
 
-        A single error is not sufficient: after EIO a full volume may accept files again. So the target is tested.
-        Observations with trials are always returned unchanged.
+        The error does not prove that the target no longer works: after EIO a full volume may accept files again. So
+        the target is tested as well. If ``seen`` contains trials, it is returned unchanged.
         """
         if seen.errno not in _ENDS or not self._has_ended(check):
             return seen
@@ -472,7 +477,7 @@ class Observations:
     def _has_ended(self, check: Check) -> bool:
         """Return whether the storage of a check no longer answers or no longer accepts a file.
 
-        For an object store, return True without a test.
+        Called after an error. For an object store, return True without a test: the error decides.
         """
         area = self._context.small if check.needs == "small directory" else self._context.run_area
         if area is None or check.room == "objects":

@@ -119,8 +119,8 @@ def _is_here(host: str) -> bool:
 def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
     """Return the time within which a host must confirm that the run's processes on it have ended, in seconds.
 
-    For mpiexec this is the deadline, limited to 30 to 90 s. For other launchers it is 90 s, because a scheduler that
-    has lost a host delays the other hosts.
+    For mpiexec this is the deadline, but at least 30 s and at most 90 s. For other launchers it is 90 s: if a
+    scheduler has lost a host, the other hosts confirm late.
     """
     if not launcher.is_mpiexec:
         return _LONGEST_SECONDS

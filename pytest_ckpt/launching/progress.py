@@ -291,7 +291,10 @@ class Progress:
             self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._left()}")
 
     def _of_own_launch(self, row: Row, found: Changed) -> None:
-        """If a new trial of a pattern with a separate launch has ended, print a line with its last operation."""
+        """If the results ``found`` of a separate launch contain a further trial, print a line.
+
+        The line contains the last operation of the trial.
+        """
         if isinstance(found, Upgrade):
             done = list(found.operations[-1:])
         elif isinstance(found, Snapshots):

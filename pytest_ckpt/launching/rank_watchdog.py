@@ -2,8 +2,8 @@
 
 The deadline ends an operation without progress. It does not end an operation that transfers a few kilobytes from time
 to time. So an operation also has a maximum time: 50 deadlines (4 h by default) or ten times its limit, whichever is
-longer. After a fifth of the maximum time, a rank is reported if its pace would exceed the maximum. With the defaults,
-storage that takes 100 times a limit of two minutes is still measured.
+longer. After a fifth of the maximum time, a rank is reported if the operation would take longer than the maximum at
+the rank's present pace. With the defaults, storage that takes 100 times a limit of two minutes is still measured.
 """
 
 from __future__ import annotations
@@ -276,8 +276,9 @@ class RankWatchdog:
     def waits_for(self) -> str:
         """Return a sentence on the rank for which the launch waits.
 
-        If all ranks have started, this is the rank that has gone longest without progress. Only a second, equal report
-        proves missing progress; before it arrives, the sentence quotes the first report.
+        If all ranks have started, this is the rank that has gone longest without progress. The sentence states that
+        the rank makes no progress only after two equal reports. After a single report, it states the age of this
+        report.
         """
         now = time.monotonic()
         if missing := self._processes - len(self._ranks):
@@ -312,8 +313,8 @@ class RankWatchdog:
         return None
 
     def may_be_tried_again(self, failure: Failure) -> bool:
-        """Return whether a failed launch can be repeated: no rank has sent a message, and all its processes have
-        ended.
+        """Return whether a failed launch can be repeated: no rank has sent a message, and all processes of the
+        launch have ended.
         """
         nothing_told = failure.rank is None and not self._ranks and not self._failures
         return failure.kind == "launch" and nothing_told and not failure.stack
@@ -376,7 +377,7 @@ class RankWatchdog:
         return _where(state.slowest if state.lanes else None, failure)
 
     def _first_exit(self) -> int:
-        """Return the rank whose connection ended first by its own time stamp."""
+        """Return the rank whose connection has the earliest end (the time that `add_exit` received)."""
         return min(self._exits)[1]
 
     def _of_first_exit(self, message: str) -> Failure:

@@ -133,10 +133,12 @@ class Recorder:
         self._observer.take(event)
 
     def close(self, failure: Failure | None) -> None:
-        """Write the incomplete measurement if ``failure`` ended the launch.
+        """Write the measurement that the end of the launch interrupted, although it is incomplete.
 
-        If the launch measured no subject, all its subjects fail, even without a failure: a repeated launch would end
-        the same way. If the launch ended between two subjects, a later launch measures the remaining ones.
+        If the launch ended before the measurement of its first subject, the measurements of all its subjects are
+        written as failed: a repeated launch would end the same way. A launch without a complete measurement has
+        failed even if ``failure`` is None. If the launch ended between two subjects, a later launch measures the
+        rest.
         """
         unfinished = [s for s in self._planned if not self._file_of(s).exists()]
         if failure is None:

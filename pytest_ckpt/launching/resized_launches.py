@@ -40,7 +40,8 @@ class ResizedLaunches:
     def run(self) -> None:
         """Run the launches and fill ``found``. Stop after the first launch that fails.
 
-        If this cluster cannot start the ranks of a size, omit the launch of that size.
+        If this cluster cannot start twice or half as many ranks, omit that launch. If it can start neither, do not
+        save.
         """
         saved_by = self._planned.layout.processes
         why = {size: self._why_not(size) for size in SIZES}
@@ -94,7 +95,7 @@ class ResizedLaunches:
             raise
 
     def _take(self, event: Event) -> None:
-        """Record an event of rank 0. Results of the two sizes are combined."""
+        """Record an event of rank 0. ``found`` combines the results of the launches that load."""
         if isinstance(event, PatternMeasured) and isinstance(event.found, Resized):
             self.found = dataclasses.replace(
                 self.found,

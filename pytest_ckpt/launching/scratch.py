@@ -34,8 +34,8 @@ _REMOVE_SECONDS = 10.0
 class ScratchDirectory:
     """A new directory for the launcher's sockets and segments. Abandoned directories of earlier runs are removed.
 
-    A directory is abandoned if no process has a lock on it. A process id in the name is not sufficient, because
-    containers that share this memory have separate process ids.
+    A directory is abandoned if no process has a lock on it. The process id in the directory's name does not show
+    this: containers that share /dev/shm may number their processes separately.
     """
 
     def __init__(self) -> None:

@@ -42,9 +42,9 @@ COMMAND_LOG = "commands.jsonl"
 class LaunchOfCommands:
     """A pattern that needs a separate launch because its commands change the storage.
 
-    ``words`` returns the commands from the settings. ``empty`` returns an empty result that contains only these
-    commands. ``fields`` maps each field of the result that stores a command to the name of the command. ``after`` is
-    the field for a command that ended after the ranks.
+    ``words`` returns the commands from the settings. ``empty`` returns the result before the launch, which contains
+    only these commands. ``fields`` maps a field of the result to the name of the command that this field stores.
+    ``after`` is the field of the result for a command that ended after the ranks.
     """
 
     name: Pattern
@@ -60,7 +60,7 @@ class LaunchOfCommands:
     def launches(
         self, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer
     ) -> LaunchWithCommands:
-        """Return the launch that measures a subject. ``number`` is its number within the run."""
+        """Return the launch that measures a subject. ``number`` is the number of the launch within the run."""
         return LaunchWithCommands(self, context, planned, number, observer)
 
 

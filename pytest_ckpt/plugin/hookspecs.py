@@ -176,8 +176,8 @@ def pytest_ckpt_engines(config: pytest.Config) -> Sequence[EngineSpec]:  # type:
     """Return additional engines. The option ``--ckpt-engine`` chooses an engine by its name.
 
     ``make`` names a function as "module:function". The ranks import the module, so it must be installed or on
-    PYTHONPATH. Without this hook, a package can name an engine by an entry point in the group ``pytest_ckpt.engines``.
-    The hook is called once, by the controller, before the first write. Example::
+    PYTHONPATH. A package can also name an engine by an entry point in the group ``pytest_ckpt.engines``, without a
+    hook. The hook is called once, by the controller, before the first write. Example::
 
         from pytest_ckpt.vendors import EngineSpec, MemoryRule
 

@@ -154,7 +154,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
-    """Print the reason for a wait if nothing else was printed for some time. This ends with pytest."""
+    """Until pytest ends, print the reason for each wait if nothing else was printed for some time."""
     lines = TerminalLines(config)
     if lines.is_shown:
         telling = contextlib.ExitStack()

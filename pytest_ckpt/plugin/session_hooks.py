@@ -116,9 +116,9 @@ def pytest_collect_file(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """In a worker of pytest-xdist, fail the collection of a suite if there is no target.
+    """If there is no target, fail the collection of a suite in a worker of pytest-xdist.
 
-    A worker cannot end the run.
+    The worker reports a failed collection, because it cannot end the run itself.
     """
     if hasattr(metafunc.config, "workerinput") and _is_requirement(metafunc.definition):
         raise pytest.UsageError(_NO_TARGET)

@@ -1,7 +1,8 @@
 """Calls the hooks of vendors' plugins, one plugin at a time, so that each result and error has the plugin's name.
 
-Errors are handled by time. Before the first write, an error is a UsageError. Around a launch, it fails the measurement.
-At the end, it replaces that plugin's sections of the report.
+The effect of an error depends on the time of the call. Before the first write, the error is a UsageError.
+Immediately before or after a launch, it fails the measurement. At the end, it replaces that plugin's sections of the
+report.
 """
 
 from __future__ import annotations
@@ -320,7 +321,7 @@ class Plugins(LaunchHooks):
 
 
 def _everywhere(records: Iterable[PluginFacts]) -> set[tuple[str, str, tuple[str, ...]]]:
-    """Return (name, version, hooks) of the plugins that workers need as well. ``hooks`` are those that workers call."""
+    """Return (name, version, hooks) of each plugin with hooks that workers call; ``hooks`` are only these hooks."""
     plugins = ((p.name, p.version, tuple(h for h in p.hooks if h in _EVERYWHERE)) for p in records)
     return {plugin for plugin in plugins if plugin[2]}
 

@@ -49,7 +49,8 @@ _OF_A_CHECKOUT = "139bf1546465688fd4433319991c490561da5d5c40195c8e2d5b6ac7543665
 def recorders(config: pytest.Config) -> tuple[str, ...]:
     """Return the conftests, plugins and environment variables that could change the recorded results.
 
-    These are all that are loaded in this process and belong neither to pytest nor to pytest-ckpt.
+    The conftests and plugins are those that this process has loaded, except those of pytest, pytest-ckpt,
+    pytest-xdist and pytest-benchmark. The environment variables are those that give pytest options or plugins.
     """
     return tuple(dict.fromkeys((*_plugins(config), *_variables())))
 
@@ -134,9 +135,9 @@ class VerdictCollector:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """After the first Ctrl-C or SIGTERM, ignore further ones until pytest ends.
+        """After the first Ctrl-C or SIGTERM, ignore further ones until pytest ends, except during the clean-up.
 
-        During the clean-up of the target, a further signal ends the clean-up only.
+        A further signal during the clean-up of the target ends the clean-up, but not the run.
         """
         end_undisturbed()
 

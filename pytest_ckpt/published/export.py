@@ -4,7 +4,8 @@ All durations are measured. Rank 0 has the duration of the whole operation, beca
 Other ranks have their own durations.
 
 An operation ends at the time at which rank 0 reported its end, in seconds from the start of the launch. The files place
-the start of the launch at the start of the run. So intervals within a launch are measured, and dates are the run's.
+the start of the launch at the start of the run. So the intervals between operations of a launch are as measured, but
+all dates and times of day are too early by the time from the start of the run to the start of the launch.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]
 
 
 def summary(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return the content of summary.json. Its means are over the durations of whole operations, which are rank 0's."""
+    """Return the content of summary.json. Its means are computed from the duration of rank 0 in each operation."""
     measurement = exported.measurement
     metric: dict[str, Any] = {"checkpoint_size_GB": measurement.bytes / _GIB}
     for kind in ("save", "load"):

@@ -81,7 +81,9 @@ def separation_of(content: Any) -> Separation | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemDescription:
-    """The statements of a system's description (``systems/SYSTEM.yaml``) on its use by several hosts. None: not stated.
+    """The statements of a system's description (``systems/SYSTEM.yaml``) about use by several hosts.
+
+    A value that the description does not state is None.
 
     ``remap_seconds`` is the time from the end of a save until another host can read the complete checkpoint.
     """
@@ -306,7 +308,7 @@ def _published(metric: Mapping[str, Any], kind: str) -> Published | None:
 
 
 def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
-    """Return the requested number of saves and loads. DLIO may write -1 for none."""
+    """Return the requested number of saves and loads. A negative number, such as DLIO's -1, counts as 0."""
     found: dict[OperationKind, int] = {}
     if (writes := _whole(checkpoint.get("num_checkpoints_write"))) is not None and writes <= _MAXIMUM_CHECKPOINTS:
         found["save"] = max(0, writes)
@@ -352,7 +354,10 @@ def _varies(value: Any) -> bool:
 
 
 def _cached(meta: Mapping[str, Any]) -> int | None:
-    """Return the total page cache of the hosts when mlpstorage began, in bytes; None if a host's is not recorded."""
+    """Return the total page cache of the hosts when mlpstorage began, in bytes.
+
+    Return None if the size for a host is not recorded.
+    """
     began = table(table(meta.get("cluster_snapshots")).get("start"))
     hosts = items(began.get("hosts")) or items(table(meta.get("system_info")).get("hosts"))
     held = [_whole(table(table(host).get("memory")).get("cached")) for host in hosts]

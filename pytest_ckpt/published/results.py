@@ -317,7 +317,7 @@ def _as_published(
 ) -> tuple[float | None, float | None, str]:
     """Return (seconds, GiB/s, source) of the published values; (None, None, "") if there are none.
 
-    Without a summary, the values are computed from rank 0's times in the same way.
+    If a run has no summary, both values are means over rank 0's times, as a summary would contain them.
     """
     ran = [run for run in runs if run.of_kind(kind)]
     summaries = [(run.files.facts.published.get(kind), len(run.of_kind(kind))) for run in ran]
@@ -334,7 +334,10 @@ def _as_published(
 
 
 def _weakest(operations: Sequence[Operation]) -> Basis:
-    """Return the basis of all operations together. "all ranks" requires this basis in every operation."""
+    """Return one basis for all operations: their common basis if it is "all ranks" or "rank 0 only".
+
+    Otherwise return "inferred from rank 0".
+    """
     bases = {o.basis for o in operations}
     if bases == {ALL_RANKS}:
         return ALL_RANKS

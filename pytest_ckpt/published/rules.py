@@ -4,8 +4,9 @@ I/O).
 Source: Rules.md of MLPerf Storage, commit 0366ccf (sections 1, 2.1 and 4, table 3), and its checkpointing/README.md for
 the metrics. Numbers and names are from the rules. A rule is met only if the files prove it.
 
-The editions differ in rule 4.3.4. In round v3.0 no checkpointing invocation recorded an accelerator, so a violation was
-a warning. Pull request 848 of mlcommons/storage made it an error for later rounds.
+The two editions of the rules (`EDITIONS`) differ in rule 4.3.4. In round v3.0 a violation of this rule was only a
+warning, because no checkpointing invocation recorded an accelerator. Pull request 848 of mlcommons/storage made the
+violation an error for later rounds.
 
 A new rule needs a row of `RULES`, a violating case in tests/published/test_rules.py, and a line in
 docs/published_results.md.

@@ -43,7 +43,7 @@ EXPORTED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecognizedLayout:
-    """The layout of a run, or the reason ``because`` it is unknown.
+    """The layout of a run. If the layout is unknown, ``because`` is the reason.
 
     ``source`` is "records" if the files name the model, or "bytes" if the size of a checkpoint identifies it.
     """

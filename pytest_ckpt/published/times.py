@@ -229,8 +229,9 @@ class Slowest:
     ``slowest_rank`` is None if unknown. ``rank_seconds`` are the recorded times of ranks. ``basis`` states how
     ``seconds`` is known. If ``seconds`` is only an upper bound, ``at_least_seconds`` is the lower bound.
 
-    The inferred time is the time until the next start. ``contradicted``: it is shorter than a rank's recorded time.
-    ``hidden``: all ranks have records, and it is longer than all recorded times.
+    The inferred time is the time until the next start, without the pause. ``contradicted``: the inferred time is
+    shorter than a rank's recorded time. ``hidden``: all ranks have records, and the inferred time is clearly longer
+    than all recorded times.
     """
 
     kind: OperationKind

@@ -124,7 +124,10 @@ def _add(found: dict[str, list[Sample]], host: Any, when: Any, interfaces: str) 
 
 
 def _name(value: Any) -> str:
-    """Return the name of a physical interface; empty if another interface already counts its bytes."""
+    """Return ``value`` if it is the name of a physical interface; otherwise empty.
+
+    The bytes of other interfaces never leave the host, or a physical interface counts them as well.
+    """
     if not isinstance(value, str) or "." in value or "@" in value or _REPEATED.fullmatch(value):
         return ""
     return value

@@ -59,7 +59,7 @@ class Checkpoints:
     def ref(self, checkpoint: int) -> CheckpointRef:
         """Return the reference of the last save of checkpoint number ``checkpoint``.
 
-        If another process saved the checkpoint, this is the reference of its only save.
+        If another process saved the checkpoint, it was saved only once. Then return the reference of this save.
         """
         if checkpoint in self._refs:
             return self._refs[checkpoint]

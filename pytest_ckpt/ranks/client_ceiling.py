@@ -83,7 +83,8 @@ class _DiscardedFile:
 class _DiscardedDraft:
     """A checkpoint that discards its files.
 
-    ``part_bytes`` returns the size of an object's parts for the size of a file; None if the store has no parts.
+    ``part_bytes`` converts the size of a file to the size of the parts in which the store accepts the file. It is
+    None if the store accepts no parts.
     """
 
     nothing: _Nothing

@@ -298,7 +298,9 @@ class _Run(NamedTuple):
 
 
 class _Memory:
-    """Allocates memory for blocks in huge pages, two blocks in each. With normal pages, content takes 10 % longer.
+    """Allocates memory for blocks in huge pages, two blocks in each.
+
+    With normal memory pages, the generation of content takes 10 % longer.
 
     A huge page is freed when both blocks are freed. Threads may use an instance concurrently.
     """
@@ -340,8 +342,8 @@ class Content:
     of all checkpoints are equal; a comparison of speeds shows whether content affects the array.
 
     ``tensors`` are the number types of a rank's tensors; if given, pages compress like such tensors. ``tensor_bits`` is
-    the number of bits for a tensor's number in a page's place. All processes that generate or compare the content use
-    the same value.
+    the size, in bits, of the field that encodes the tensor in a page's place. All processes that generate or compare
+    the content use the same ``tensor_bits``.
     """
 
     def __init__(

@@ -86,8 +86,11 @@ class CountedLoads:
         """Load ``count`` times. Return whether hosts loaded other hosts' files, and the bytes that each host moved.
 
         A host has not cached files that only another host has written or read. So, if possible, ranks load files of
-        another host. The moved bytes are the minimum between two uses of a checkpoint. They are known only on rank 0,
-        and only needed if cached pages cannot be counted; otherwise they are empty.
+        another host. If a load reads a chain of deltas, return (False, ()).
+
+        For each host, the moved bytes are the minimum that the host saved and loaded between two uses of a
+        checkpoint. On rank 0 they are returned if a count of cached pages cannot prove that loads are uncached, and
+        if files have the sizes of the layout. In all other cases, the tuple is empty.
         """
         order = [kept[number % len(kept)] for number in range(count)]
         wants_another = self.cache.wants_proof or self.group.spans_hosts

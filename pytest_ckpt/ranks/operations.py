@@ -122,9 +122,10 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
 
 
 def _copying(ranks: Sequence[RankOperation]) -> float | None:
-    """Return how many seconds sooner all ranks could have continued if copying the state took no time.
+    """Return how many seconds sooner the job could have continued and changed its state if copying the state took no
+    time.
 
-    Return None if a rank could not continue.
+    Return None if a rank did not record these times, for example for a load.
     """
     blocked = [_last((o.returned_seconds, o.staged_seconds)) for o in ranks]
     last = _last(blocked)

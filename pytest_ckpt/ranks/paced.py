@@ -42,7 +42,7 @@ class Pace:
         self.is_bypassed = False
 
     def until(self, over: threading.Event) -> None:
-        """Write without waiting as soon as ``over`` is set."""
+        """Stop pacing when ``over`` is set: the bytes after that are written without a wait."""
         self._over = over
 
     def learn(self) -> None:
@@ -125,7 +125,10 @@ class _PacedDraft(WrappedDraft):
         return cast("Sink", _PacedSink(self._draft.create(name, size), self._pace))
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the wrapped draft, and record that the engine may use it to write without the pace."""
+        """Return an attribute of the wrapped draft, and record that the pace may be bypassed.
+
+        The engine may use the attribute to write without the pace.
+        """
         self._pace.is_bypassed = True
         return getattr(self._draft, name)
 

@@ -231,9 +231,9 @@ def _phases(
 ) -> list[int]:
     """Return the phase of each call. A new phase begins with a call that needs another rank's result.
 
-    A call on a file that another rank changed needs its result. A small file (in ``beside``) that is created after the
-    last call of all other ranks and processes describes the files of all ranks, so its creation also begins a phase.
-    The first call of a rank does not begin a phase, because the rank may only be late.
+    If another rank has changed the file of a call, the call needs that rank's result. A small file (in ``beside``)
+    that is created after the last call of all other ranks and processes describes the files of all ranks. So the
+    creation of such a file also begins a phase, unless it is the first call of its rank: this rank may only be late.
     """
     ends: dict[int, float] = {}
     for act in acts:

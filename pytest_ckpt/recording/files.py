@@ -256,8 +256,8 @@ def newest_of(
     example.
 
     ``make`` returns the pattern of one save from its calls. ``removals`` is the number of calls that removed files of
-    older saves. ``omitted`` of the result counts these calls, other saves with the same calls, and saves with other
-    calls.
+    older saves. Three counts are added to ``omitted`` of the result: these calls, older saves with the same calls as
+    the newest save, and other older saves.
     """
     pattern = make(saves[-1])
     left_out = dict(pattern.omitted)

@@ -187,7 +187,7 @@ class Threads:
         appear.
 
         A process that writes is a rank; its child processes belong to the same rank. A process that does not write is a
-        rank too if its children write and a sibling process writes both itself and through children. Threads in
+        rank too if its descendants write and one of its siblings writes and has descendants that write. Threads in
         ``others`` have a rank if their process belongs to one of these ranks.
         """
         processes = {self.process(thread) for thread in writers}

@@ -34,8 +34,9 @@ _NAMED_RANKS = 4
 def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> str:
     """Return a heat map with a column for each rank and a row for each operation.
 
-    A colour shows a rank's time per byte, relative to the operation's median rank. Without ``rank_bytes``, it shows a
-    rank's time. Above 128 ranks or 60 operations, several share a column or row, which shows the slowest.
+    A colour shows a rank's time per byte, or without ``rank_bytes`` its time, relative to the operation's median
+    rank. If there are more than 128 ranks or 60 operations, several ranks share a column, or several operations
+    share a row. A shared cell shows the largest value.
     """
     rows = [
         (f"{o['kind']} {o['index']}", _relative(o["rank_seconds"], rank_bytes))
@@ -82,8 +83,9 @@ def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int
 def slow_ranks(
     operations: Sequence[Operation], rank_bytes: Sequence[int] = (), hosts: Mapping[int, str] | None = None
 ) -> str:
-    """Return a sentence that lists the slow ranks, the most frequent first. A rank is slow in the heat map's darkest
-    colour.
+    """Return a sentence that lists the slow ranks, beginning with the rank that was slow most often.
+
+    A rank is slow in an operation if it takes more than 1.5 times the median rank's time per byte.
     """
     timed = [o for o in operations if len(o.get("rank_seconds") or []) > 1]
     slow = _slow(timed, rank_bytes)
@@ -98,8 +100,8 @@ def slow_ranks(
 
 
 def is_even(operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> bool:
-    """Return whether no rank was slow: in every operation, each took at most 1.5 times the median rank's
-    time per byte.
+    """Return whether no rank was slow: in every operation, every rank took at most 1.5 times the median rank's time
+    per byte.
     """
     return not _slow([o for o in operations if len(o.get("rank_seconds") or []) > 1], rank_bytes)
 

@@ -233,7 +233,7 @@ def _shows_index(position: int, slots: int) -> bool:
 def time_ticks(axis: Axis, wanted: int = 5) -> tuple[list[float], tuple[str, float]]:
     """Return ticks at round values of a time axis, in seconds, and the unit for their labels.
 
-    The unit is its name and the number of units per second.
+    The unit is returned as (name, number of units per second).
     """
     unit = ("ms", 1000.0) if axis.high < 1 else ("s", 1.0) if axis.high < 600 else ("min", 1 / 60)
     shown = Axis(low=axis.low * unit[1], high=axis.high * unit[1], start=axis.start, end=axis.end, log=axis.log)

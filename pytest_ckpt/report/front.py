@@ -174,7 +174,7 @@ _CAUSES: Mapping[str, frozenset[Reason]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """A kind of cause why a run was not certified, with the requirements that it concerns."""
+    """A kind of cause that prevented a certificate, with the requirements that it concerns."""
 
     outcome: str
     text: str
@@ -182,7 +182,7 @@ class Cause:
 
 
 def causes(document: Document) -> list[Cause]:
-    """Return the causes why required verdicts failed; if none failed, the causes why they have no result."""
+    """Return the causes of failed required verdicts. If none failed, return the causes of missing results."""
     required = [v for v in document.get("requirements") or [] if v["severity"] == "required"]
     for outcome in ("failed", "not run"):
         decisive = [v for v in required if v["outcome"] == outcome]

@@ -65,8 +65,9 @@ def group_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dic
 
 
 def group_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Return the results of the cache rule in groups that differ only by host, each group as (reading,
-    names of hosts).
+    """Return the results of the cache rule in groups, each group as (reading, names of hosts).
+
+    The results of a group differ only by host.
     """
     groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
     for reading in readings:
@@ -91,7 +92,8 @@ def rates_of_hosts(
 ) -> list[tuple[str, str, HostRate, HostRate]]:
     """Return (host, ranks, save rate, load rate) of each host. If no network rate is known, return an empty list.
 
-    Each rate also contains the rate of the host's network. If there are many hosts, the lowest save rate comes first.
+    A rate is a `HostRate`, which also contains the rate of the host's network. If there are many hosts, the lowest
+    save rate comes first.
     """
     networks = networks_of(hosts or ())
     if not networks:

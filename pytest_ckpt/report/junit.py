@@ -25,7 +25,8 @@ def write_junit(document: dict[str, Any], path: Path) -> None:
     skipped. If an advisory requirement failed, the test case passes; its property ``outcome`` and its text state the
     failure.
 
-    The time of a test case is the measured value if this is in seconds. So a CI system shows the trend of the storage.
+    If the measured value is in seconds, it is reported as the time of the test case; otherwise the time is 0. A CI
+    system that plots the times of test cases then shows the trend of the storage.
     """
     made = path.with_name(path.name + ".part")
     ET.ElementTree(_suites(document)).write(made, encoding="utf-8", xml_declaration=True)

@@ -271,7 +271,7 @@ def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
 class _Families:
     """A collection of metric families that prometheus_client can write.
 
-    A registry of prometheus_client would add metrics of this process.
+    It replaces the default registry of prometheus_client, which would also write metrics of this Python process.
     """
 
     families: Sequence[Any]
@@ -284,8 +284,9 @@ class _Families:
 def otlp_data(run: RunFacts, samples: Sequence[Sample]) -> MetricsData:
     """Return the samples as data of the OpenTelemetry SDK, with the same names as in the OpenMetrics file.
 
-    If a collector writes to Prometheus, it adds the unit and ``_total`` to names without them. So a dashboard shows
-    metrics from a collector and from a file. Counters are cumulative from the start of the run.
+    A collector that writes to Prometheus appends the unit and ``_total`` to metric names that lack them. So a metric
+    has the same name whether it comes from a collector or from the file, and one dashboard can show both. Counters
+    are cumulative from the start of the run.
     """
     from opentelemetry.sdk.metrics import export  # noqa: PLC0415 - an extra
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415

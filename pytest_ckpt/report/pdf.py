@@ -173,7 +173,10 @@ _FAMILY = "'Liberation Sans', 'Noto Sans', 'DejaVu Sans', sans-serif"
 
 
 def _name_headers(_document: Any, pdf: Any) -> None:
-    """Give table header cells sequential ids. Memory addresses as ids would differ between runs."""
+    """Replace the ids of table header cells by sequential numbers.
+
+    WeasyPrint uses memory addresses as ids, which differ between runs.
+    """
     numbers: dict[Any, int] = {}
     for thing in pdf.objects:
         if isinstance(thing, dict) and "ID" in thing:

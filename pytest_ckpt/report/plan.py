@@ -179,7 +179,7 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
 
 
 def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Yield lines on the share of all saves and loads that the planned operations can prove.
+    """Yield lines on the share of all saves and loads that is proven if the planned operations meet the limit.
 
     If the user requires no confidence (``assurance``), yield nothing.
     """

@@ -88,7 +88,7 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
 
 
 def _beyond(measured: float, limit: float) -> str:
-    """Return the excess over the limit: a percentage, or a multiple if the value is at least twice the limit."""
+    """Return how far a value is from its limit: a percentage, or from twice the limit on a multiple of the limit."""
     if limit <= 0:
         return ""
     if measured >= 2 * limit:

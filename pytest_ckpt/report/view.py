@@ -111,7 +111,7 @@ class Subject:
     load: Kind
 
     def undecided(self, kind: Kind) -> str:
-        """Return the reason code if the times of ``kind`` were measured and decide nothing; otherwise empty."""
+        """Return the reason code if ``kind`` was measured but its verdict is ``not run``; otherwise empty."""
         of_kind = [v for v in self.verdicts if v["id"] == kind.kind.upper() and kind.operations]
         return next((v["reason"] for v in of_kind if v["outcome"] == "not run"), "")
 
@@ -248,7 +248,7 @@ def shares_shown(document: Document) -> list[str]:
 
 
 def _misses(bound: Document) -> str:
-    """Return the number of missed limits, in brackets; empty if no miss is allowed."""
+    """Return, in brackets, how many operations missed the limit and how many may; empty if no miss is allowed."""
     allowed = bound.get("misses_allowed")
     return f" ({bound['trials'] - bound['met']} of {bound['trials']} missed, {allowed} allowed)" if allowed else ""
 
@@ -264,7 +264,7 @@ def _bounds(document: Document) -> dict[str, dict[str, Document]]:
 
 
 def unread_copies(document: Document) -> list[str]:
-    """Return a sentence for each subject of which a restart reads several copies of the model.
+    """Return a sentence for each subject whose restart would read several copies of the model.
 
     A measured load reads only one copy.
     """

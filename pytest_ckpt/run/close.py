@@ -63,11 +63,12 @@ def close_run(
     """End remaining processes, clean the target, and create the final report.
 
     A draft report is written before the clean-up. A separate process creates the final report after the clean-up.
-    Ctrl-C and SIGTERM can end only the clean-up.
+    Ctrl-C and SIGTERM interrupt only the clean-up; before and after it, they are ignored.
 
     ``exit_code`` is pytest's exit code. With ``final`` (interrupted, internal error) it is also the run's exit code.
-    Otherwise the verdicts decide, but a failed test outside the suites still counts. ``sections`` returns the plugins'
-    sections for a report. ``recorders`` describes foreign code in pytest's processes that could have changed results.
+    Otherwise the verdicts determine the run's exit code. If a test outside the suites failed, the exit code reports
+    a failure, whatever the verdicts are. ``sections`` returns the plugins' sections for a report. ``recorders``
+    describes foreign code in pytest's processes that could have changed results.
     """
     with undisturbed(), run.held:
         return _close(run, verdicts, exit_code, final=final, sections=sections, recorders=recorders)

@@ -85,7 +85,8 @@ def check_files(plan: Plan, settings: Settings, free: int | None, checked: int =
 def check_file_size(plan: Plan, limit: int) -> None:
     """Refuse a plan with files larger than ``limit`` bytes, the RLIMIT_FSIZE of this user.
 
-    RLIM_INFINITY means no limit. Ranks inherit the limit. The kernel's EFBIG would look like an error of the storage.
+    RLIM_INFINITY means no limit. Ranks inherit the limit. If a rank exceeded it, the kernel's error EFBIG would look
+    like an error of the storage.
     """
     largest = max((c.layout.largest_file_bytes for c in plan.runnable), default=0)
     if limit == resource.RLIM_INFINITY or largest <= limit:
@@ -149,7 +150,7 @@ def foreseen(settings: Settings, plan: Plan, spec: TargetSpec) -> Problems:
     """Return the reasons to refuse a run: an unusable target, too little space, too little memory.
 
     A separate process inspects the target without writing. Network targets are not inspected. Memory is checked only if
-    all ranks are certainly on this host: without other hosts and without a user's launcher.
+    the user names neither hosts nor a launcher, because all ranks are then certainly on this host.
     """
     problems = Problems()
     with problems.noting():

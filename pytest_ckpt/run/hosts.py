@@ -2,9 +2,9 @@
 
 If a host had a local directory at the target's path, it would measure its own disk.
 
-After the inspection, the ranks wait, blocked in a read on their connections. They perform the first measurement with
-the same number of ranks. In three cases they end instead: workers of pytest-xdist measure, a plugin has a hook around
-launches, or a scheduler could delay another launch.
+After the inspection, the ranks wait, blocked in a read on their connections. If the first launch of the run needs
+the same number of ranks, the waiting ranks perform it; otherwise they end. In three cases they do not wait: workers
+of pytest-xdist measure, a plugin has a hook around launches, or a scheduler could delay another launch.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class MetricsReporter:
             self._fail(f"its process {describe_exit(process.returncode)}")
 
     def warning(self) -> str:
-        """Return the warning about metrics if there is one; return an empty text if called again."""
+        """Return the warning about metrics once. Later calls, and calls without a warning, return an empty text."""
         if self._process and self._process.stdout and not self._warning:
             self._read(self._process.stdout.read() or b"")
         if not self._warning or self._is_warned:
@@ -371,7 +371,7 @@ def _to_endpoint(destination: str) -> Callable[[LiveMetrics], None]:
 
 
 def main(destination: str, events: str) -> None:
-    """Report metrics until the controller reports the end of the run or has ended itself."""
+    """Report metrics until the controller reports the end of the run, or until the controller's process ends."""
     os.nice(_LOWEST_PRIORITY)
     report, lines, has_ended = _Report(destination, Path(events)), _Lines(), False
     while not has_ended:

@@ -239,9 +239,9 @@ def check_hosts_see(settings: Settings, facts: TargetFacts) -> None:
 
 
 def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
-    """Refuse an option of a suite that is not run, and a volume that the endurance suite may not fill.
+    """Refuse options of any suite that is not run, and a volume that the endurance suite may not fill.
 
-    The suite may fill a volume only if it is large enough and contains no data of users.
+    The endurance suite may fill a volume only if the volume is large enough and contains no data of users.
     """
     for option in OPTIONS:
         if option.suite and option.suite not in settings.suites and settings.is_set(option.flag):
@@ -313,9 +313,10 @@ def _see_hosts(
 
 
 def check_report_place(report: Path, facts: TargetFacts) -> None:
-    """Refuse a report directory that contains the target or is inside it. Its files would be measured.
+    """Refuse a report directory that contains the target or is inside it.
 
-    Also refuse a directory with files that are not of an earlier run.
+    The run would otherwise measure the files of its own report. Also refuse a directory with files that are not of
+    an earlier run.
     """
     remedy = "Name a report directory elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example."
     place = _place_apart("--ckpt-report", report, facts, remedy)

@@ -251,11 +251,11 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
 
 
 def archive(earlier: EarlierRun, resumption: Resumption) -> None:
-    """Archive records of the last start in ``starts/``, so that the next start can write them again.
+    """Archive records of the last start in ``starts/``, so that this start can write its own.
 
-    First the session, the plan, the report and the certificate are copied. Then the files that the next start writes
-    again are moved or removed. Valid measurements and checks stay. If the process is killed, the next start completes
-    the archive. Raises OSError.
+    First the session, the plan, the report and the certificate are copied. Then the files that this start writes
+    again are moved or removed. Valid measurements and checks stay. If this process is killed, the start after it
+    completes the archive. Raises OSError.
     """
     directory, number = earlier.directory, resumption.number - 1
     place = directory_of_start(directory, number)

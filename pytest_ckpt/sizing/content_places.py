@@ -1,4 +1,4 @@
-"""Numbers every page of content (rank, checkpoint, tensor, page) with 64 bits; computes the bits of each part. Pure."""
+"""Divides the 64-bit number of each page of content into bits for rank, checkpoint, tensor and page. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ For a model with more tensors per rank, fewer bits remain for pages.
 
 
 def tensor_bits(tensors: int) -> int:
-    """Return the number of bits for the number of a tensor on its rank; at least `USUAL_TENSOR_BITS`."""
+    """Return how many bits hold the index of a tensor on its rank, if a rank has up to ``tensors`` tensors.
+
+    The result is at least `USUAL_TENSOR_BITS`.
+    """
     return max(USUAL_TENSOR_BITS, (tensors - 1).bit_length())
 
 

@@ -178,8 +178,8 @@ def _runs(sizes: tuple[int, ...], number: int, width: int) -> Iterator[Run]:
 def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
     """Return the tensor bytes and the file size of one rank's delta ``number``.
 
-    The many runs are not listed. ``sizes`` are the bytes of the rank's tensors; each run has ``width`` pages. The
-    result is cached, because many ranks have tensors of the same sizes.
+    The runs of pages are counted without listing them. ``sizes`` are the bytes of the rank's tensors; each run has
+    ``width`` pages. The result is cached, because many ranks have tensors of the same sizes.
     """
     begin = -_STRIDE_PAGES * number % _PERIOD_PAGES
     total = pages = runs = first = 0

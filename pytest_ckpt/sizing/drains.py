@@ -1,8 +1,8 @@
 """The permitted time of drains, and the work at risk during them. Pure.
 
-A drain copies a checkpoint from the local tier of the hosts to the target. Symbols: I is the interval between saves, b
-the save budget, k the number of checkpoints per failure. Every n-th save is drained, and a drain takes D seconds. After
-the share p of all failures, only the target remains.
+A drain copies a checkpoint from the local tier of the hosts to the target. Symbols: I is the interval between saves,
+b the save budget, k the number of checkpoints per failure. Every n-th save is drained, and a drain takes D seconds.
+The share p of all failures destroys the local tier; after such a failure, only the target has checkpoints.
 
 A drain must meet two conditions. First, it ends before the next drain begins: D <= n I. Second, a save may cost at most
 as much as a blocking save: lost + p ((n - 1) I / 2 + D) / k <= b I. The cost is the time by which the save delays
@@ -84,11 +84,11 @@ def at_risk_seconds(rule: DrainRule, interval_seconds: float, drain_seconds: flo
 
 
 def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: float, drain_seconds: float) -> float:
-    """Return the time of a blocking save that would be sufficient for the same clusters as these drains.
+    """Return the equivalent time of a blocking save: it is sufficient for the same clusters as these drains.
 
     ``lost_seconds`` is the time by which a save delays training. ``drain_seconds`` is the time of a drain. The
-    conditions of this module set minimums for the save limit b I of a cluster. The result is the largest minimum. It is
-    infinite if no cluster can meet the conditions.
+    result is the smallest save limit b I with which a cluster meets this module's conditions for drains. It is
+    infinite if no cluster can meet them.
     """
     failures, save_budget = limits.checkpoints_per_failure, limits.save_budget
     # The part of the save budget b that remains after the average loss of saves that are not drained.

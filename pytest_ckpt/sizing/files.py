@@ -378,7 +378,7 @@ def _name(pattern: str, rank: int, number: int, count: int) -> str:
 
 
 def _other_bytes(pattern: Pattern, number: int, rank_bytes: int, total: int) -> int:
-    """Return the size in a replay of a file that is not part of the layout.
+    """Return the size that a recorded file gets in a replay if the file is not part of the layout.
 
     A small file keeps its recorded size. A file that is removed during the save is scaled like the large files.
     """

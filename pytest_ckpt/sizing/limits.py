@@ -123,11 +123,11 @@ def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatedLimits:
-    """Limits that the user states, at full size; 0 if not stated.
+    """Limits that the user's options state, at full size; 0 if not stated.
 
     ``save_bytes_per_second`` and ``load_bytes_per_second`` are the maximum rates that the vendor declares.
-    ``assurance`` is the required confidence that all saves and loads meet the limits. If it is None, only the measured
-    operations count.
+    ``assurance`` is the required confidence that all saves and loads meet the limits. If ``assurance`` is None, only
+    the measured saves and loads must meet them.
     """
 
     notice_seconds: float = 0.0
@@ -276,7 +276,7 @@ class Demand:
     ``save_limit_seconds`` and ``load_limit_seconds`` apply to the bytes that the run moves. These limits are
     proportional to the scale, so the rates are the same at every scale. ``save_bytes_per_second`` and
     ``load_bytes_per_second`` are for the ranks of this layout. The other rates are for the checkpoint of the whole
-    cluster; a subset is one node's part.
+    cluster, even if this layout is a subset (one node's part).
 
     ``writers`` processes on ``nodes`` nodes of eight accelerators write the whole checkpoint. The cluster has
     ``copies`` copies of the model. A save writes one copy. After a failure, all copies load.
@@ -341,7 +341,7 @@ def per_writer_bytes_per_second(bytes_per_second: float, writers: int) -> float:
 
 
 def per_node_bytes_per_second(bytes_per_second: float, writers: int) -> float:
-    """Return the rate per node of eight writing processes, or of all if there are fewer."""
+    """Return the rate of a node with eight writing processes; with fewer than eight writers, the rate of all."""
     return per_writer_bytes_per_second(bytes_per_second, writers) * min(writers, ACCELERATORS_PER_NODE)
 
 

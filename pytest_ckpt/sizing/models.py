@@ -83,11 +83,13 @@ def dtypes(files: Iterable[ShardFile]) -> tuple[Dtype, ...]:
 def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Reduce tensors of one data type to a scale; return the remaining tensors in order, at least one.
 
-    The number of elements is as if each tensor were scaled alone, rounded down to at least one element. To reach it,
-    tensors are omitted, evenly over the sizes. The remaining tensors keep their sizes; only the largest is reduced to
-    fit. So a reduced checkpoint has about as many tensors and requests per byte as a full checkpoint.
+    The total number of elements is as if each tensor were scaled separately: rounded down, but at least one element
+    each. To reach this total, tensors are omitted, evenly over the sizes. The remaining tensors keep their sizes,
+    except that the largest ones are reduced to fit. So a reduced checkpoint has about as many tensors and requests
+    per byte as a full checkpoint.
 
-    The choice depends only on the sizes. So ranks with parts of the same tensors keep parts of the same tensors.
+    The choice depends only on the sizes. So if several ranks have equal parts of the same tensors, they omit the
+    same tensors.
     """
     if scale == 1 or not tensors:
         return tuple(tensors)
@@ -245,9 +247,9 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 
 
 class _Part(NamedTuple):
-    """The share of one rank in each tensor of one precision: part number ``part`` of ``parts`` equal parts.
+    """One rank's share of every tensor of one precision. Each tensor is divided into ``parts`` equal parts.
 
-    The last part also gets the remainder, in a separate tensor.
+    ``part`` is the number of the rank's part, from 0. The last part also gets the remainder, as a separate tensor.
     """
 
     precision: Precision
@@ -389,9 +391,9 @@ def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, t
 
 @lru_cache(maxsize=512)
 def _whole_stage_tensors(model: Model, stage: int, shards: int, scale: float) -> tuple[Tensor, ...]:
-    """Return one rank's tensors of a pipeline stage if they are in a single file.
+    """Return one rank's tensors of a pipeline stage for ZeRO-3, where one file contains all of them.
 
-    They are sharded across the tensor-parallel ranks, and then across ``shards`` data-parallel ranks.
+    The tensors are sharded across the tensor-parallel ranks, and then across ``shards`` data-parallel ranks.
     """
     layers = _stage_elements(model, stage, shards)
     full = [tensor for number, layer in layers for tensor in _tensors(f"layer_{number}", "float16", layer)]
@@ -424,7 +426,10 @@ def _stage_elements(model: Model, stage: int, shards: int) -> Iterator[tuple[int
 
 @lru_cache(maxsize=64)
 def _optimizer_tensors(model: Model, processes: int, scale: float) -> tuple[Tensor, ...]:
-    """Return one rank's tensors of the optimizer's three states. Each state has a tensor at every scale."""
+    """Return one rank's tensors of the optimizer's three states.
+
+    Each state is reduced separately, so that it keeps at least one tensor at every scale.
+    """
     states = [model.parameters // processes, 5 * model.hidden]
     full = _tensors("optimizer", "float32", states * 3)
     return tuple(

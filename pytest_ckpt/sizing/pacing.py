@@ -147,7 +147,8 @@ def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) ->
 def paced_limit_seconds(whole_limit_seconds: float, share: float) -> float:
     """Return the save limit for a ``share`` of a checkpoint at the same rate.
 
-    The time for the bytes is proportional to the share. Fixed costs are added, up to the limit of the whole checkpoint.
+    The time for the bytes is proportional to the share. `FIXED_SECONDS` are added for fixed costs, but at most 0.2
+    of the difference from ``whole_limit_seconds``.
     """
     limit = whole_limit_seconds * share
     return limit + min(FIXED_SECONDS, (1 - SHARE_OF_LIMIT) * (whole_limit_seconds - limit))

@@ -148,8 +148,9 @@ def joined(layout: Layout) -> Reading:
 def split(layout: Layout) -> Reading:
     """Return the reads of the pattern split, which simulates twice as many ranks as wrote the checkpoint.
 
-    Two readers share the files of each rank: each reads half of every file. Twice as many ranks would read
-    concurrently. The existing ranks take turns, so their time is an upper bound.
+    Two readers share the files of each rank: each reads half of every file. In a real restore, all readers would
+    read concurrently on twice as many ranks. Here each rank reads for two or more readers in succession, so the
+    measured time is an upper bound.
     """
     count = layout.processes
     if count == 1:

@@ -102,8 +102,8 @@ def scenarios(
 ) -> tuple[str, ...]:
     """Return a sentence on each measurement of a subject in addition to its own saves and loads.
 
-    ``pace`` is the pace of saves during other work. ``names`` are the empty files of the suite metadata. If one of the
-    two is None, it is not measured.
+    ``pace`` is the pace of saves during other work. ``names`` are the empty files of the suite metadata. If
+    ``pace`` or ``names`` is None, the measurements that need it are left out.
     """
     listed = []
     if pace and not engine.is_collective:

@@ -326,8 +326,8 @@ class ProcessorWait:
     def seconds(self, *, beyond: float) -> float | None:
         """Return the longest wait of one thread in seconds, over all periods; None if waits are unknown.
 
-        ``beyond`` are the seconds within the periods in which the timed work did not run. They are subtracted, because
-        all of them may have been waits.
+        ``beyond`` are the seconds of the periods that are not part of the timed operation. They are subtracted,
+        because the thread may have waited for a CPU during all of them.
         """
         if not self._is_known:
             return None

@@ -59,9 +59,9 @@ _KILL_SECONDS = 15.0
 
 
 def end_undisturbed() -> None:
-    """Ignore Ctrl-C and SIGTERM from now on, because this process is about to end.
+    """Ignore Ctrl-C and SIGTERM from now on, because the run is about to end.
 
-    The code that started the run restores both handlers.
+    When pytest ends, the plugin restores the signal handlers that it replaced at the start of the run.
     """
     if threading.current_thread() is threading.main_thread():
         for number in _ENDING:
@@ -77,7 +77,10 @@ def undisturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handled_so(handler: Any) -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM during a block. Only the main thread receives and handles these signals."""
+    """Handle Ctrl-C and SIGTERM by ``handler`` during a block.
+
+    In other threads than the main thread, the handlers stay unchanged, because only the main thread can set them.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

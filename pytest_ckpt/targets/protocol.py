@@ -375,7 +375,7 @@ class Store(Protocol):
 
 
 class StoreOnVolume(Store, Protocol):
-    """A store with the capability "volume": it reports the free space of its volume, and may fill it."""
+    """A store with the capability "volume": it reports the free space of its volume, and can fill the volume."""
 
     def volume(self, subject: str) -> Volume:
         """Return the used and the free space of the volume at this moment."""
@@ -468,7 +468,7 @@ class StoreOfPaths(Store, Protocol):
         """Return a directory at the top of the area, which need not exist yet."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Write and fsync a test file; return how many of its bytes were not on the device, before and after.
+        """Fsync a new test file; return how many of its bytes were not on the device before and after the fsync.
 
         The counts come from the kernel. Raises OSError.
         """

@@ -119,7 +119,7 @@ def _leave(process: subprocess.Popen[str]) -> None:
 
 
 def main() -> None:
-    """Call the function that the first argument names. Its argument is the JSON on standard input; print its answer."""
+    """Call the function named on the command line with the JSON from standard input; print the function's answer."""
     reference, begun, *imports = sys.argv[1:]
     function = load(reference)
     for name in imports:

@@ -118,9 +118,10 @@ def received(links: Sequence[socket.socket], seconds: float) -> float | None:
 
 
 def both_ways(links: Sequence[socket.socket], seconds: float, *, sends_first: bool) -> float | None:
-    """Send, then receive, or the opposite order on the other host. Return the receive throughput in bytes per second.
+    """Send on all streams, and receive on them. Return the receive throughput in bytes per second.
 
-    None if no bytes were measured.
+    With ``sends_first``, send before receiving; without it, receive first. Exactly one of the two hosts sends first.
+    The result is None if no bytes were measured.
     """
     if sends_first:
         sent(links, seconds)

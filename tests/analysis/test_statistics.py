@@ -104,7 +104,7 @@ def test_who_looks_every_morning_of_a_year_is_hardly_ever_alarmed(spread):
 
 @pytest.mark.parametrize(("before", "runs"), [(22, 5), (12, 8), (8, 13), (6, 21)])
 def test_a_clear_change_shows_as_soon_as_it_can(before, runs):
-    """A change after ``before`` runs is reported ``runs`` runs later, as documented.
+    """With ``before`` runs before a change and ``runs`` runs after it, the change is reported, as documented.
 
     With one run fewer before or after the change, it is not reported.
     """

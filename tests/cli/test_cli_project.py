@@ -85,7 +85,10 @@ def test_one_run_that_grew_its_clients_is_enough(grown_run, capsys) -> None:
 
 
 def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directories, capsys) -> None:
-    """A second run with one rank adds its rates to the first run's rates at one client. Other counts are unchanged."""
+    """The rates of a run with one rank are listed with the first run's rates for one client.
+
+    The lists for other numbers of clients are unchanged.
+    """
     alone, both = rows_of(capsys, grown_run)["save"], rows_of(capsys, grown_run, directories[0])["save"]
     added = len(both["rates"]["1"]) - len(alone["rates"]["1"])
     assert added == 3

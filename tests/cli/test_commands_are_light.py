@@ -70,7 +70,7 @@ def test_they_need_neither_torch_nor_mpi_nor_pytest(run, kept, tmp_path, words):
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_numpy_is_loaded_where_a_forecast_is_simulated_and_nowhere_else(run, words, simulates):
-    """Only commands that print a report as JSON or verify it run the simulation for its forecast, and import numpy."""
+    """Of the tested commands, only ``judge --json`` and ``verify`` simulate a forecast and import numpy."""
     script = (
         "import sys; from pytest_ckpt.cli.main import main; main(sys.argv[1:]); "
         "print('numpy' in sys.modules, file=sys.stderr)"

@@ -1,4 +1,4 @@
-"""Models that the library transformers counts equal the models of our own families, with the same sharding."""
+"""The library transformers counts the same parameters and shards of a model as our own model families."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.thorough
 class Known:
     """A server and its known defects.
 
-    ``fails`` maps each check that always fails to words of its reason. ``may_fail`` contains the checks that fail in
-    some runs.
+    ``fails`` contains the checks that always fail; its values are words that the reason of the failure contains.
+    ``may_fail`` contains the checks that fail in some runs.
     """
 
     start: Callable[[], AbstractContextManager[OtherServer]]

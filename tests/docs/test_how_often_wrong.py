@@ -55,7 +55,7 @@ def test_arrays_with_independent_operations_pass_as_often_as_independent_trials(
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 def test_the_judges_of_today_decide_as_in_the_study(row) -> None:  # type: ignore[no-untyped-def]
-    """Repeat one point of the study for each row: the point at which closest to half of the arrays pass."""
+    """For each row, repeat the point of the study at which the share of passing arrays is closest to one half."""
     candidates = itertools.product(row.truths, range(len(DOCUMENT["curves"][0]["points"])))
     truth, number = min(
         candidates, key=lambda pair: abs(passed_share(CURVES[row.name, pair[0].name]["points"][pair[1]]) - 0.5)

@@ -178,7 +178,8 @@ def test_a_bucket_takes_the_place_of_a_claim_and_its_secret_is_no_word_of_a_comm
 def test_a_run_that_failed_is_not_started_again(name):
     """A failed run is not restarted, because each restart policy is "Never".
 
-    For MPI jobs, the operator uses the policy of a replica and ignores its template. A launcher's default is OnFailure.
+    For MPI jobs, the operator uses the restart policy of a replica, and ignores the policy in the replica's pod
+    template. The default for a launcher is OnFailure.
     """
     *_, document = filled(name, values())
     spec = document["spec"]

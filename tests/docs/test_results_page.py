@@ -107,7 +107,7 @@ def keys_of(value: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def directory(make_home: Callable[[str], Path]) -> Path:
-    """The home directory of a small run that wrote every type of file. The run's directory is below it."""
+    """The directory that contains the report directory of a small run, which wrote every type of file."""
     commands = Commands(make_home("results"))
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "

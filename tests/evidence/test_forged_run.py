@@ -303,7 +303,10 @@ def test_observations_that_cannot_be_are_refused_and_named(run, capsys, name, ch
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_number_that_is_none_is_no_time(run, capsys, number):
-    """A measurement with an invalid number as a time is refused. A comparison with a limit could pass or fail by it."""
+    """A measurement with an invalid number as a time is refused.
+
+    If it were accepted, this number could decide whether a limit is met.
+    """
     text = (run / FACTS).read_text()
     measurement = json.loads(text)
     measurement["operations"][1]["seconds"] = "HERE"

@@ -74,9 +74,9 @@ def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_direc
 
 
 def test_misses_that_the_run_planned_are_allowed_again(tmp_path):
-    """SAVE and LOAD are met with one late operation of 93 each, because the run's plan allows one miss.
+    """SAVE and LOAD are met although one of 93 operations is late, because the run's plan allows one miss.
 
-    The largest sufficient cluster is computed without the late operations.
+    The late operations do not reduce the largest cluster for which the storage is sufficient.
     """
 
     def one_late(measurement):

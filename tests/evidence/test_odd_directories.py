@@ -91,9 +91,9 @@ def test_directories_with_a_path_that_the_kernel_does_not_take_are_named(run, ca
 
 
 def test_a_failed_rehearsal_that_was_made_better_does_not_pass(run, capsys):
-    """A failed rehearsal whose times were improved by hand exits with code 8, not 0.
+    """If the times of a failed rehearsal were improved by hand, ``judge`` exits with code 8, not 0.
 
-    A passed rehearsal has the same grade, so scripts rely on the exit code.
+    Passed and failed rehearsals have the same grade, so scripts rely on the exit code.
     """
 
     def faster(measurement):

@@ -1,4 +1,4 @@
-"""Runs on file systems of other projects. Only the failures in the table occur, and each has its cause.
+"""Runs on file systems of other projects. Only the failures in the table occur. Verdicts state the known causes.
 
 A failure that users may doubt is reproduced without our code, and disappears with the option that avoids it.
 `CKPT_UPDATE_FILE_SYSTEMS=docs/file_systems.json` writes the results to this file, from which the page is generated.

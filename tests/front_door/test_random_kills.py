@@ -1,7 +1,7 @@
 """A process of a run is killed at a random moment, many times. Exit code, remaining files and ``judge`` are checked.
 
-``CKPT_KILLS`` is the number of kills, ``CKPT_KILLS_SEED`` their seed. The number of a kill selects the type of process.
-Seed and number determine the moment.
+``CKPT_KILLS`` is the number of kills, ``CKPT_KILLS_SEED`` the seed. The index of a kill selects the type of process.
+Seed and index determine the moment.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_on_shared_terms_a_second_client_and_a_full_volume_are_missed_and_a_powe
 
 @pytest.mark.thorough
 def test_behaviour_alone_needs_neither_space_for_checkpoints_nor_ranks(door: FrontDoor) -> None:
-    """A run of the conformance suite only starts no ranks and needs no space for checkpoints.
+    """If only the conformance suite is selected, a run starts no ranks and needs no space for checkpoints.
 
     The model has its full size, for which no disk of the tests has space.
     """

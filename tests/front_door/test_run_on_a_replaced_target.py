@@ -1,4 +1,4 @@
-"""During a run, other storage is mounted over the run's directory. The run detects this and does not judge it."""
+"""Other storage is mounted over the directory of a run. The run detects this and does not judge that storage."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_silent_before_the_run(door, target):
 def test_silent_between_the_checks(door, target):
     """If the target stops answering during the checks, one or two checks fail and all later checks are not run.
 
-    Their reason names the check since which the target does not answer.
+    The reason of these later checks names the check in which the target stopped answering.
     """
     soon = ("-p", "tests.support.gives_up_soon")
     words = (*TINY, *soon, deadline(), "--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")

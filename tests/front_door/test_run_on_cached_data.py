@@ -1,6 +1,6 @@
 """Runs whose loads find their data in the client's page cache, so COLD fails.
 
-No other tests run at the same time, because they drop the caches of the whole machine.
+The test runs alone, because other tests drop the caches of the whole machine.
 """
 
 from __future__ import annotations

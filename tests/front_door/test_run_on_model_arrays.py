@@ -72,14 +72,8 @@ def seen_by(run: Run, array: Array) -> dict[str, str]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "array",
-    [
-        # Other work cannot make a slow array pass.
-        pytest.param(array, marks=[] if array.expected.get("SAVE") == "failed" else pytest.mark.alone, id=array.name)
-        for array in ARRAYS
-    ],
-)
+@pytest.mark.alone
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: array.name)
 def test_a_model_array_gets_the_verdict_that_its_truth_deserves(
     array: Array, make_home: Callable[[str], Path], mount: Mounts
 ) -> None:

@@ -24,7 +24,8 @@ NOT_LARGE = "not LARGE"
 class Cloud:
     """An emulator of a cloud's object store: its process, its known failures, its name and a secret.
 
-    ``calls_itself`` is the name that the server reports. ``secret`` must not appear in any file.
+    ``calls_itself`` is the name that the server reports; empty if it reports none. ``secret`` must not appear in any
+    file.
     """
 
     server: OtherServer

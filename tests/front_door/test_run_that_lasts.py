@@ -1,4 +1,7 @@
-"""Saves for a given duration, and saves on a nearly full volume: measurements, refusals, and removal of the ballast."""
+"""Saves for a given duration, and saves on a nearly full volume.
+
+The tests check measurements, refused options, and the removal of the ballast (files that fill the volume).
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,8 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
 ) -> None:
     """ENDURE fails if saves become slow over time, NEARFULL if they are slow on a full volume.
 
-    From the fifth save, ENDURE is slowed down. On a volume that is 90 % full, all saves are slowed down.
+    The test slows down the saves of ENDURE from the fifth save on. It slows down the saves of NEARFULL if the volume
+    is 90 % full.
     """
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "slow", rank=1, where=r" endurance ([5-9]|[1-9]\d+)$| near_full [1-5] at 90%$")

@@ -1,4 +1,7 @@
-"""The depth (concurrent requests) of the engine ``stream``: from a ramp, an option, or the default. It is recorded."""
+"""The depth (concurrent requests) of the engine ``stream`` comes from a ramp, an option, or the default.
+
+The report contains the depth and its origin.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +67,9 @@ def test_a_number_that_is_set_is_used_and_small_files_have_the_default(door: Fro
 
 @pytest.mark.thorough
 def test_later_launches_and_starts_keep_what_was_found(door: FrontDoor) -> None:
-    """Later launches and starts with the same number of ranks use the depth from the first ramp.
+    """Later launches with the same number of ranks use the depth from the first ramp, also if the run is resumed.
 
-    The second start measures one of two strategies again.
+    The resumed run measures one of two strategies again.
     """
     options = (*RAMP, "--ckpt-strategy=sync,async", "--ckpt-suite=performance")
     first = door.run(*options)

@@ -1,6 +1,6 @@
-"""Runs with torch's separate process for background saves: they are measured like other background saves.
+"""Runs in which a separate process of torch saves in the background.
 
-Faults in them are found.
+These saves are measured like other background saves, and faults in these saves are found.
 """
 
 from __future__ import annotations

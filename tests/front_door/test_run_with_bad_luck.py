@@ -107,7 +107,8 @@ def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
 ) -> None:
     """A slow but steady save exceeds its limit, but is not ended or reported as hung.
 
-    It takes twelve times ``--ckpt-io-timeout``; the watchdog checks its progress after ten times this.
+    The save takes twelve times ``--ckpt-io-timeout``, because the watchdog does not check the pace of a save before
+    ten times this timeout.
     """
     need_fuse()
     deadline = patience(2)

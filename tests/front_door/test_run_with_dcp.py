@@ -137,7 +137,8 @@ def test_an_error_of_the_storage_is_named_with_its_rank_and_file(
 ) -> None:
     """The failure names the rank whose call failed, and the file.
 
-    The library reports the error to both ranks. The failure must not name the other rank.
+    The run has two ranks, and the library reports the error to both ranks. The failure must not name the rank whose
+    call succeeded.
     """
     need_fuse()
     with misbehaving(make_home("refuses")) as target:
@@ -230,7 +231,7 @@ def test_patterns_in_which_single_ranks_load_are_not_run_and_say_why(door: Front
 
 
 def resharded_by_the_library(run: Run, saved_by: int) -> None:
-    """Check the loads of a checkpoint by twice as many ranks, and by half as many.
+    """Check that a checkpoint of ``saved_by`` ranks was loaded by twice as many ranks, and by half as many.
 
     All bytes were loaded and correct, and no byte came from the page cache. RESHAPED reports the slowest load.
     """

@@ -126,8 +126,8 @@ def test_storage_that_fails_while_a_command_runs_fails(door: FrontDoor, target: 
 def test_a_save_that_is_late_while_a_command_runs_fails(door: FrontDoor, target: Target) -> None:
     """UPGRADE fails if a save exceeds its limit while the command runs.
 
-    The command slows down writes and ends after a slow write. Loads stay fast, because the command may also run during
-    a load.
+    The command makes writes slow and ends when the first slow write has begun, so it always runs during a save. Reads
+    stay fast, because only the time of saves has a limit here.
     """
     pace = {"maximum_bytes": 1 << 20, "bytes_per_second": 1_000_000, "first_seconds": 3}
     trickle = target.fault_command("writes trickle", **pace)

@@ -289,7 +289,7 @@ def test_an_error_in_the_background_is_told_with_its_call(door: FrontDoor, make_
     ],
 )
 def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, engine: str, way: str) -> None:
-    """CRASH-ASYNC fails for two faults after ranks were killed during a save.
+    """CRASH-ASYNC fails if a kill of the saving processes causes a fault.
 
     With ``lose``, a committed checkpoint loses bytes. With ``show``, an unfinished save appears as a checkpoint.
     """
@@ -365,7 +365,7 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
 def test_a_notice_that_is_too_short_is_told_and_fails_nothing_else(door: FrontDoor) -> None:
     """With one second of notice, no save can commit: only the advisory requirement PREEMPT fails.
 
-    The test's checkpoints are so small that the notice is scaled to a ten-thousandth of a second.
+    The notice is scaled like the test's checkpoints, to a ten-thousandth of a second.
     """
     run = door.run(*TINY, "--ckpt-strategy=sync", "--ckpt-suite=preemption-notice=1s")
     verdict = run.verdict("PREEMPT")

@@ -1,6 +1,7 @@
 """Client ceilings: the highest rates at which each host creates content and compares content.
 
-If the clients are too slow for a save, the storage does not fail, and the slow clients are named.
+If the clients are too slow for a save, its requirement is "not run" instead of "failed". The verdict names the slow
+clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""If a client's fsync or clock cannot be trusted, the run gets no certificate, and the storage does not fail."""
+"""If a client's fsync or clock cannot be trusted, the run gets no certificate.
+
+No requirement on the storage fails for this reason.
+"""
 
 from __future__ import annotations
 

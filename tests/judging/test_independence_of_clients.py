@@ -14,10 +14,10 @@ from tests.support.simulated_runs import Row, Timed, rows
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """An array that serves ``burst`` bytes without a limit, then at most ``rate`` to all clients together.
+    """An array that first serves ``burst`` without a limit, then at most ``rate`` to all clients together.
 
-    ``rate_of_client`` limits each host. ``burst`` is a multiple of an operation's bytes. Rates are multiples of the
-    rate at which an operation takes exactly its limit.
+    ``rate_of_client`` limits each host. The unit of ``burst`` is the number of bytes of an operation. The unit of
+    rates is the rate at which an operation takes exactly its limit.
     """
 
     rate: float

@@ -221,7 +221,7 @@ def test_times_of_ranks_that_wait_for_each_other_in_a_library_tell_no_straggler(
 
 
 def test_times_that_scatter_by_exactly_ten_percent_are_met():
-    """REPEAT is met if the standard deviation is just under 10 % of the mean, and fails above it.
+    """REPEAT is met if the standard deviation is just under 10 % of the mean, and fails if it is just over 10 %.
 
     The values 1 - d, 1 and 1 + d have a mean of 1 and a sample standard deviation of d.
     """

@@ -107,7 +107,7 @@ def test_an_added_pattern_brings_the_load_of_its_own_span() -> None:
 
 
 def loaded_in(of, name):
-    """Return the measurement with other load on a host during the launch of scenario ``name``."""
+    """Return the measurement ``of``, in which other programs use a host during the launch of scenario ``name``."""
     found = dataclasses.replace(of.patterns.found(name), host_loads=(dataclasses.replace(BUSY, span=name),))
     return dataclasses.replace(of, patterns=dataclasses.replace(of.patterns, **{name: found}))
 

@@ -108,7 +108,7 @@ def test_ranks_start_on_another_host_from_a_path_with_a_space(make_home: Callabl
 def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands_none_on(
     make_home: Callable[[str], Path],
 ) -> None:
-    """Ranks on other hosts get the environment, although ssh does not pass it, and with any login shell.
+    """With any login shell, ranks on other hosts get the environment, although ssh does not pass it.
 
     The launcher sends the environment to its daemons. The login shell only starts a daemon.
     """

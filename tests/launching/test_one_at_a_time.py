@@ -1,4 +1,4 @@
-"""A check is not run by two workers, and no launch starts while old ranks cannot be ended."""
+"""Two workers do not run the same check. If ranks of an earlier launch cannot be ended, no launch starts."""
 
 from __future__ import annotations
 

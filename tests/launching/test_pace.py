@@ -1,6 +1,6 @@
-"""The watchdog ends an operation that moves bytes only if it would take far longer than the deadline.
+"""While an operation moves bytes, the watchdog ends it only if it would take longer than 50 deadlines.
 
-Here the deadline without progress is 60 s, and an operation may take 50 deadlines.
+The deadline is the longest permitted time without progress. Here it is 60 s.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Clock:
 
 
 class Watched:
-    """A watchdog of two ranks that report their progress every ten seconds. Rank 0 is always fast enough."""
+    """A watchdog of two ranks. Rank 0 always reports that it waits, so only rank 1 can be too slow."""
 
     def __init__(self, clock, maximum=MAXIMUM):
         allowed = Allowance(seconds=maximum, why="50 x --ckpt-io-timeout 1 min", rank_bytes=(SIZE, SIZE))

@@ -50,7 +50,10 @@ def ranks() -> dict[int, list[str]]:
 
 
 def switches() -> dict[int, int]:
-    """Return {process id: number of voluntary context switches} of each rank; a rank that sleeps has no new ones."""
+    """Return {process id: number of voluntary context switches} of each rank.
+
+    The number does not change while a rank sleeps.
+    """
     name = "voluntary_ctxt_switches:"
     return {
         pid: int(line.removeprefix(name)) for pid, lines in ranks().items() for line in lines if line.startswith(name)

@@ -164,7 +164,7 @@ def test_one_that_does_not_answer_is_left_to_the_checks_that_need_it(settings, l
 def test_mpiexec_starts_the_second_client_also_for_root(settings, tmp_path, monkeypatch):
     """mpiexec starts the second client for root too, although Open MPI refuses root by default.
 
-    The expected error is the second client's answer: it runs on this host.
+    The test expects an error, because the second client was started and reports that it runs on this host.
     """
     for name in [name for name in os.environ if name.startswith("OMPI_ALLOW")]:
         monkeypatch.delenv(name)

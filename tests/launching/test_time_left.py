@@ -1,4 +1,7 @@
-"""The estimate of a run's remaining time. It follows from completed steps, so there is none before the first step."""
+"""The estimate of a run's remaining time.
+
+The estimate follows from the times of completed steps. Until a step is completed, there is no estimate.
+"""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.
 
 
 def test_the_conftest_above_an_environment_in_a_checkout_is_not_an_operator_s(pytester: pytest.Pytester) -> None:
-    """A conftest of a clone is recognized if its content is unchanged.
+    """The conftest of a clone is not an operator's if its content is unchanged. Otherwise, it is an operator's.
 
-    An environment inside the clone, as in the README, loads this conftest in every run.
+    If the environment is inside the clone, as in the README, every run loads this conftest.
     """
     clone = pytester.mkdir("clone")
     (clone / "conftest.py").write_bytes((CHECKOUT / "conftest.py").read_bytes())

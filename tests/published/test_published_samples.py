@@ -62,7 +62,7 @@ def test_nothing_in_them_is_suspected():
 
 
 def test_a_last_save_before_loads_is_bounded_by_what_the_others_took():
-    """The upper bound of the last save is 0.5 to 1.5 times the times of the other saves."""
+    """The upper bound of the last save is over 0.5 times the fastest and under 1.5 times the slowest other save."""
     tried = 0
     for directory in find_runs(Path(DIRECTORY)):
         run, _ = examine(read_run(directory))

@@ -1,6 +1,6 @@
 """Processes that ranks have forked exchange messages through the ranks.
 
-If a process fails, its error is reported, and the other processes wait.
+If a process fails, its error is reported. Other processes that wait for it continue to wait.
 """
 
 from __future__ import annotations

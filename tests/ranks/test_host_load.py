@@ -1,4 +1,4 @@
-"""CPU use by other processes, measured in a time span and in each of its operations that is long enough."""
+"""CPU use by other processes, measured in a part of a run, and in each sufficiently long operation of this part."""
 
 from __future__ import annotations
 

@@ -73,9 +73,9 @@ def test_every_durable_call_is_counted_before_it_is_made_and_when_it_has_returne
 
 @pytest.fixture
 def of_directories(monkeypatch):
-    """Return a function that replaces fsync by ``what``, only for directories.
+    """Return a function that replaces os.fsync by another function, but only for directories.
 
-    The function returns a list to which each such call adds the name of its directory.
+    The returned function returns a list, to which each call of fsync on a directory adds the directory's name.
     """
     fsync, called = os.fsync, []
 

@@ -142,7 +142,7 @@ def test_the_older_format_of_node_exporter_reads_the_same_values():
 
 
 def whole_run() -> LiveMetrics:
-    """Return the metrics of the same run after the run has ended."""
+    """Return the metrics of the run of `working` after this run has ended."""
     found = working()
     found.ended(RunEnd(exit_code=1, grade="not certified", verdicts=(FAILED,)))
     return found

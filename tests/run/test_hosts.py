@@ -40,7 +40,7 @@ def sight(**changed):
 
 
 def test_hosts_that_differ_in_their_addresses_only_are_alike():
-    """Hosts with different addresses, which mount a server by different addresses, count as alike.
+    """Hosts count as alike if they differ only in their own addresses and in the server's address in the mount.
 
     A file that one host creates and the others find proves that they use the same storage.
     """

@@ -1,6 +1,7 @@
 """``python -m pytest`` for the examples of documentation pages, without plugins that only tests install.
 
-Without this module, every start would import these plugins, and the output would show the options that disable them.
+If this module did not block these plugins, every start would import them. Command-line options could also disable
+the plugins, but the output would show these options.
 """
 
 from __future__ import annotations

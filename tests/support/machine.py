@@ -156,7 +156,8 @@ def _succeeds(*command: str) -> bool:
 def leave_mounts_of_others() -> None:
     """Unmount inherited file systems on loop devices. Call it in a process with a private mount namespace.
 
-    Copies of other tests' mounts in this namespace would prevent these tests from unmounting.
+    A new namespace contains copies of the mounts of other tests. The copies would keep the file systems in use after
+    the other tests have unmounted them.
     """
     for line in Path("/proc/self/mounts").read_text().splitlines():
         source, point, *_ = line.split(" ")

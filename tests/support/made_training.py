@@ -150,7 +150,10 @@ EVERY_TENTH = DrainRule(every=10, target_share=0.1)
 
 
 def restored(expected_tier, expected, *, tier=None, number=None, checked=FULL, fault_count=0, faults=()):
-    """Return a restore of checkpoint ``number`` from ``tier``. By default both are as expected."""
+    """Return a restore of checkpoint ``number`` from ``tier``.
+
+    The default of ``number`` is ``expected``, and the default of ``tier`` is ``expected_tier``.
+    """
     taken = (expected_tier if tier is None else tier, expected if number is None else number)
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     is_right = taken == (expected_tier, expected)

@@ -4,7 +4,7 @@ Reads a request as JSON from standard input, and writes {check: observation} to 
 
 - ``room``: the package of the checks, ``posix`` or ``objects``
 - ``checks``: their names
-- ``words``: arguments of a check's command line, by the need of the check (such as "second client")
+- ``words``: maps each need of a check (such as "second client") to the command-line arguments that fulfil the need
 - ``at_once``: the number of concurrent checks
 - ``seconds``: the timeout of a check; after it, the check counts as blocked
 - ``seconds_in_all``: after this time no further check starts

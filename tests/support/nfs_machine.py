@@ -121,7 +121,7 @@ def _disk(path: Path, mebibytes: int) -> Path:
 
 
 def _with_large_registers(home: Path) -> dict[str, str]:
-    """Return an environment that preloads a library; empty if this host has no C compiler.
+    """Return the environment variable that preloads a library; return {} if this host has no C compiler.
 
     The library is required on processors with more registers than the kernel supports.
     """

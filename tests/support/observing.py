@@ -64,9 +64,10 @@ class Pair:
         return judged(found)
 
     def words(self) -> dict[str, list[str]]:
-        """Return {need of a check: arguments}, such as the directory of a second client.
+        """Return {need of a check: command-line arguments that fulfil the need}.
 
-        The arguments of the key "" are for all checks.
+        For example, the need "second client" has an argument with the directory of the second client. The arguments
+        of the key "" are for all checks.
         """
         return {
             "": [f"--directory={self.target.path}", *EFFORT, *limits()],
@@ -79,7 +80,7 @@ class Pair:
 def observe(words: dict[str, list[str]], names: list[str], seconds: float = MAXIMUM_SECONDS) -> dict[str, Verdict]:
     """Run checks, and return {check: verdict} by the gate table for shared storage.
 
-    ``words`` are arguments by need, as in `Pair.words`.
+    ``words`` maps each need of a check to the command-line arguments that fulfil it; see `Pair.words`.
     """
     return judged(made(words, names, seconds)[0])
 
@@ -95,7 +96,8 @@ def made(
 ) -> tuple[dict[str, Any], list[str]]:
     """Run checks, ``at_once`` at a time; return {check: observation}, and the names of checks that did not end.
 
-    ``words`` are arguments by need, as in `Pair.words`. After ``seconds`` a check counts as blocked.
+    ``words`` maps each need of a check to the command-line arguments that fulfil it; see `Pair.words`. After
+    ``seconds`` a check counts as blocked.
     """
     asked = {
         "room": room,

@@ -56,10 +56,10 @@ class Ended:
 
 
 def run_pods(home: Path, pods: Sequence[Pod], config: Mapping[str, str], keys: str) -> Ended:
-    """Start all pods, wait until the first pod ends, and end the others; return the exit of the first pod.
+    """Start all pods, wait until the first pod ends, and end the others.
 
-    The first pod starts last. ``config`` are the files of the config map. Every pod has new ssh keys in the directory
-    ``keys``.
+    The first pod starts last. Returns the exit code of the first pod, and the output of all pods. ``config`` are the
+    files of the config map. Each pod has a copy of the same ssh keys in the directory ``keys``.
     """
     asked = {"pods": [asdict(pod) for pod in pods], "config": dict(config), "keys": keys}
     (home / "asked.json").write_text(json.dumps(asked))
@@ -113,7 +113,7 @@ def _mount_image(root: Path) -> None:
 def _mount_environment(root: Path) -> None:
     """Mount the Python environment of the tests and the checkout.
 
-    Call it after all other mounts, because their mount points may be above these paths.
+    Call it after all other mounts: a later mount at a parent directory would hide the environment and the checkout.
     """
     for directory in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
         if not directory.is_relative_to("/usr"):

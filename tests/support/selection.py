@@ -319,9 +319,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Exclude the collected tests from garbage collection.
+    """Exclude the objects of the collected tests from Python's garbage collection.
 
-    Ten thousand permanent objects would slow each collection.
+    They exist until the end of the run, and examining them would slow each garbage collection.
     """
     if not _is_of_the_product(session.config):
         session.config.stash[IMPORTED] = {name for name in _TAKE_SECONDS if name in sys.modules}

@@ -54,7 +54,7 @@ class Truth:
     - ``draw``: returns random times for (generator, margin, count of arrays, count of operations in each series of a
       run); all series of an array have the same properties
     - ``late``: returns the share of operations in service that take longer than a given multiple of the usual time;
-      None if the array is good or bad for another reason
+      None if another property decides whether the array is good
     """
 
     name: str

@@ -120,7 +120,10 @@ def planned_by(strategy: str, ranks: int = 8) -> PlannedCheckpoint:
 
 
 def timed_requirements() -> set[str]:
-    """Return the required requirements for shared storage that have a time limit derived from the cluster."""
+    """Return the ids of all requirements with a time limit that is derived from the cluster.
+
+    Only requirements with the severity ``required`` for shared storage are included.
+    """
     return {
         row.id
         for row in REQUIREMENTS.values()

@@ -1,7 +1,7 @@
 """Simulates a host with little memory: a memory control group, and a matching /proc/meminfo.
 
-The limit of the group includes the memory of its processes and the page cache of the files that they access. The
-reported memory is therefore the maximum for all caches of these processes.
+The limit of the group applies to the sum of two sizes: the memory of its processes, and the page cache of the files
+that they access. The page cache therefore cannot exceed the memory that /proc/meminfo reports, as on a real host.
 """
 
 from __future__ import annotations

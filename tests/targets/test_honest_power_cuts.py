@@ -114,5 +114,5 @@ def syncs(deed: Deeds) -> bool:
 
 
 def without_modes(seen: dict[str, object]) -> dict[str, object]:
-    """Return the state of each name without its permissions, which a power cut does not change."""
+    """Return the state of each name without its permissions. A power cut does not undo changes of permissions."""
     return {name: known[1:] for name, known in seen.items()}

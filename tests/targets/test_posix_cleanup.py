@@ -1,4 +1,4 @@
-"""Clean-up removes only the files of the run, even if other files have replaced them."""
+"""Clean-up removes only the files of a run. A link, pipe or directory that has replaced such a file remains."""
 
 from __future__ import annotations
 

@@ -292,7 +292,10 @@ def test_a_process_that_keeps_its_files_in_a_directory_here(tree, tmp_path):
 
 @pytest.mark.parametrize(("kind", "mebibytes"), [("ext4", 64), ("btrfs", 128)])
 def test_what_is_kept_twice_in_memory_is_counted_and_dropped_twice(mount, kind, mebibytes):
-    """Data on a loop device are cached as pages of the file and of the image file. Both are counted and dropped."""
+    """Data on a loop device are cached twice: as pages of the file, and as pages of the device's image file.
+
+    The pages of both files are counted and dropped.
+    """
     point = mount(kind, mebibytes)
     stack = inspect_storage(point)
     assert stack.files == (str(point.parent / "image"),)

@@ -1,4 +1,4 @@
-"""A directory is refused with a remedy if its file system does not answer or refuses a required call."""
+"""If a required system call on a target directory fails, the directory is refused, and the error states a remedy."""
 
 from __future__ import annotations
 

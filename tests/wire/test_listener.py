@@ -244,7 +244,8 @@ def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
 ) -> None:
     """The listener knows which caller ended first, even if it polls only after both have ended.
 
-    A socket with unread data becomes ready before a socket that has ended earlier.
+    The order of polling does not show this. A caller that sends data and ends last may be polled first, because its
+    socket became ready when the data arrived.
     """
     first, second = calls(listener), calls(listener)
     second.send("unread")

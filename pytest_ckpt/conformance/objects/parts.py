@@ -1,9 +1,9 @@
 """OBJECT-MULTIPART, OBJECT-LIMITS and OBJECT-LARGE: multipart uploads.
 
-OBJECT-MULTIPART and OBJECT-LIMITS: a completed multipart upload becomes one complete object. Before its completion, the
-object is invisible. OBJECT-LARGE, and OBJECT-LIMITS with many parts: large objects are read at critical offsets. They
-exceed 4 GiB, or have more parts than a listing page. To save network traffic, the store creates most parts as copies of
-one object (UploadPartCopy). If it does not support this, all parts are sent.
+OBJECT-MULTIPART and OBJECT-LIMITS: a completed multipart upload becomes one complete object. Before its completion,
+the object is invisible. OBJECT-LARGE, and OBJECT-LIMITS with many parts: objects that exceed 4 GiB, or have more
+parts than a listing page, are read at critical offsets. To save network traffic, the store creates most parts as
+copies of one object (UploadPartCopy). If the store does not support this, all parts are sent.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ def _must_see(context: ObjectContext, findings: Findings, name: str, size: int |
 
 
 def seen(session: Session, name: str) -> dict[str, int | None]:
-    """Return {request: size of the object in bytes} for GET, HEAD and LIST; None if the object is not found."""
+    """Return {request: size of the object in bytes} for GET, HEAD and LIST.
+
+    If a request does not find the object, its size is None.
+    """
     got, head = session.get(name), session.head(name)
     sizes = [size for found, size, _ in session.listed(name) if found == name]
     return {
@@ -379,7 +382,10 @@ def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> 
 
 
 def _words(parts: Sequence[Part], data: Mapping[str, bytes], seen: bytes) -> str:
-    """Return a description of wrong bytes: the offset in the object where they belong, or if unknown their number."""
+    """Return a description of wrong bytes: the offset in the object where they belong.
+
+    If this offset is unknown, the description contains the number of wrong bytes.
+    """
     for part in {part.of: part for part in reversed(parts)}.values():
         if seen and (at := data[part.of].find(seen)) >= 0:
             return f"those from {part.offset + at:,}"

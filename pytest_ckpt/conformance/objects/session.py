@@ -105,7 +105,7 @@ class Session:
 
     @property
     def maximum_name_bytes(self) -> int:
-        """The maximum length of a name in bytes: with the prefix, the key has the 1,024 bytes that S3 allows."""
+        """The maximum length of a name in bytes. The key (prefix and name) then has S3's limit of 1,024 bytes."""
         return 1024 - len(self._place.below.encode())
 
     def url(self, name: str) -> str:

@@ -49,7 +49,11 @@ def links(context: CheckContext, findings: Findings) -> None:
 
 
 def names(context: CheckContext, findings: Findings) -> None:
-    """Create files with unusual names: different case, Unicode forms, last bytes and alphabets, and 255 bytes."""
+    """Create files with unusual names: names with other alphabets and special characters, and similar names.
+
+    Similar names differ only in case, in the Unicode form of accents, or in the last of 255 bytes. A name of
+    256 bytes and a name that is not UTF-8 are also tried.
+    """
     groups = {
         "case": ["model.pt", "Model.pt", "MODEL.PT"],
         "length": ["n" * (_LONGEST - 1) + end for end in "ab"],

@@ -167,9 +167,10 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
 
 
 def _pages(version: int) -> list[int]:
-    """Return the version of each page of a file; the file has ``version`` in all pages.
+    """Return the list of page versions of a complete file of this version: ``version``, once for each page.
 
-    Versions differ in size, so that old bytes in a file of the new size are detected.
+    Consecutive versions have different numbers of pages (1 to 4), so that old bytes in a file of the new size are
+    detected.
     """
     return [version] * (1 + version % 4)
 

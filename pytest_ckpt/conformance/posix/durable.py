@@ -273,10 +273,10 @@ class Canary:
         self._directory.mkdir()
 
     def wrong(self, calls: Calls) -> CheckpointFault | None:
-        """Return the fault of the overwritten file; None if a power cut can leave the file like this.
+        """Return the fault of the file that was overwritten without fsync; None if a power cut explains its content.
 
-        Its name and its length are durable. Each 512 bytes must have their old or their new content. A missing file is
-        a fault: a false power-cut command removed it because its last write was never fsynced.
+        The name and the length of the file are durable. Each 512 bytes must have their old or their new content. A
+        missing file is a fault, because a real power cut does not remove a durable name.
         """
         found = wrong_bytes(self._overwritten, self._new, calls)
         if not found or found.is_name:

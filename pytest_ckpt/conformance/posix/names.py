@@ -271,7 +271,10 @@ def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
 
 
 def _fate(path: Path) -> str:
-    """Return the change of a file as a phrase: removed, recreated or replaced, by the last digit of its name."""
+    """Return the change that a file undergoes, as a phrase: removed, recreated or replaced.
+
+    The last digit of the file's name selects the change.
+    """
     return (
         "removed it",
         "removed it and made another of that name",

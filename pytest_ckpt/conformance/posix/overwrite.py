@@ -111,9 +111,10 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, direct
 def _grow(context: CheckContext, findings: Findings, reader: Client, directory: str, *, may_be_late: bool) -> None:
     """Overwrite files in place several times with longer texts. After each close, the reader reads the file.
 
-    Reads and overwrites do not overlap, so each read must return one complete text. With ``may_be_late``, this may be
-    an older text. Usually the reader has read the previous text shortly before. With ``may_be_late``, it has read a few
-    files so long before that its kernel queries the file system again.
+    Reads and overwrites do not overlap, so each read must return one complete text: the latest text, or with
+    ``may_be_late`` also an older one. The reader reads each text shortly before the next overwrite. Exception: with
+    ``may_be_late``, the first text of a few files is read so long before the overwrite that the reader's kernel
+    queries the file system again.
     """
     names = [f"growing-{number}" for number in range(context.count(_GROWING_FILES, minimum=3))]
     pointers = [
@@ -184,9 +185,9 @@ class _GrowingFile:
 def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Read the file until stopped. Each read must return no bytes, or one text, not older than the previous text.
 
-    Return the number of reads, of empty files and of zeros, and the anomalies. If all bytes of the text are zeros, this
-    is no anomaly: some kernel clients, such as FUSE, truncate in two steps, and readers do not mistake zeros for a
-    text.
+    Return the number of reads, the number of reads that found the file empty, the number of reads that found only
+    zeros, and the anomalies. A text of zeros only is not an anomaly: some kernel clients, such as FUSE, truncate in
+    two steps, and readers do not mistake zeros for a text.
     """
     findings, reads, empty, zeros, newest = Findings(), 0, 0, 0, -1
     while True:

@@ -152,7 +152,7 @@ def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
 def _read(descriptor: int, length: int, size: int) -> bytes:
     """Return the bytes of a file of ``length`` bytes, read in blocks of ``size`` into page-aligned memory.
 
-    A short block is read again. The end of the file is a read that adds no bytes.
+    After a short read, the same block is read again. A read that adds no bytes marks the end of the file.
     """
     seen, unit = bytearray(), min(size, _LARGE)
     with mmap.mmap(-1, max(size, mmap.PAGESIZE)) as memory, memoryview(memory) as whole, whole[:size] as view:
@@ -192,7 +192,7 @@ def map_private(context: CheckContext, findings: Findings) -> None:
 
 
 def map_shared(context: CheckContext, findings: Findings) -> None:
-    """Read the same files through shared mappings in many processes concurrently."""
+    """Read files through shared mappings in many processes concurrently. Each process reads all files."""
     files = _mapped_files(context)
     processes = context.count(_PROCESSES, minimum=4)
     _judge_readers(

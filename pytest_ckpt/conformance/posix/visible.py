@@ -86,7 +86,7 @@ class _Clients:
 
 
 def _changed_later(clients: _Clients) -> int:
-    """Change files that the other client has read some time before. Each file is changed in another way.
+    """Change files that the other client has read some time before. Each file is changed in a different way.
 
     Return how often the other client opened a file.
     """

@@ -5,7 +5,8 @@ It saves full checkpoints through another engine, the wrapped engine. A rank's d
 ranges, then the complete pages. A chain is a full checkpoint and the deltas that follow it.
 
 A load reads all files of a chain. Every page is compared with the content of the checkpoint that wrote it, so an older
-page is recognised. The pages are not merged into the state, because merging uses only the client's memory.
+page is recognised. The pages are not merged into the state: a merge does not access the storage, only the
+client's memory.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class CompressedEngine:
         return state_of(self._engine)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Save through the wrapped engine with compressed files. Return its proof of a commit, or None."""
+        """Save compressed files through the wrapped engine. Return that engine's proof of a commit, or None."""
         self.stored_bytes = 0
         return self._engine.save(CompressingDraft(draft, self._codec, self._count), clock)
 

@@ -7,9 +7,9 @@ the timed part and before the commit. The ranks communicate over gloo.
 A load reads the files of complete tensors; each rank reads its rows. The library's own reader is not used: it maps the
 files into memory, and an unreadable page of a mapped file kills the process.
 
-During the consolidation, one client reads and writes a complete checkpoint. torch opens these files with the built-in
-`open` and reports no progress. So we replace `open` in torch's module by a function that opens watched files. They make
-the same calls, in pieces of at most 64 MiB.
+During the consolidation, one client reads and writes a complete checkpoint. For this, torch opens files with the
+built-in `open` and reports no progress. So we replace `open` in torch's module by a function that opens watched
+files. Watched files make the same calls, in pieces of at most 64 MiB.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _some(count: int) -> tuple[Tensor, ...]:
 
 
 def _part(file: io.BytesIO, offset: int) -> str:
-    """Return the name of the record at ``offset`` of a container, or that the offset is in its directory, as text."""
+    """Return the place of ``offset`` in a container as text: in the record NAME, or in the directory."""
     with zipfile.ZipFile(file) as archive:
         records = [r for r in archive.infolist() if r.header_offset <= offset]
         return "in the directory" if offset >= archive.start_dir else f"in the record {records[-1].filename}"

@@ -294,7 +294,7 @@ class DcpEngine:
         self._write_behind(draft.location(), files)
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Return the proof of a commit by the library: None, because the store commits files."""
+        """Return the proof of a commit by the library. Here it is None, because the store commits files."""
         del entries, files
         return None
 
@@ -308,7 +308,10 @@ class DcpEngine:
         return reader, files
 
     def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
-        """Query the sizes of the rank's files. For files nothing is done, because opening a file records its size."""
+        """Query the sizes of the rank's objects, in engines for object stores.
+
+        This engine does nothing, because the size of a file is recorded when the file is opened.
+        """
 
     def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
         """Return the library's writer for ``directory``; it accesses files through ``files``."""
@@ -458,7 +461,7 @@ def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
 
 
 def of_other_size(name: str, size: int, written: int) -> LocalFault:
-    """Return the fault of a file with ``size`` bytes of which ``written`` bytes were written."""
+    """Return the fault of a file that has ``size`` bytes, although ``written`` bytes were written."""
     detail = f"the file has {size} bytes, {written} were written"
     return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
 
@@ -589,7 +592,7 @@ def _store(address: str, port: int, size: int, *, leads: bool) -> TCPStore:
 def _address(host: str) -> str:
     """Return the address of ``host`` for other hosts: its name, or loopback if the name cannot be resolved.
 
-    A host without a resolvable name is simulated on this host.
+    Loopback is sufficient, because only hosts that are simulated on this host have names that cannot be resolved.
     """
     try:
         socket.getaddrinfo(host, None)

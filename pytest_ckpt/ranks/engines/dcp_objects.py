@@ -154,7 +154,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
     """A file system for the library that watches the calls on objects, during one save or load of one rank.
 
     ``inner`` makes the requests; ``told`` converts the client's errors. ``sizes`` contains the number of bytes passed
-    to the client for each written object.
+    to the client for each written object; for a load, the sizes of this rank's objects in the store.
     """
 
     def __init__(

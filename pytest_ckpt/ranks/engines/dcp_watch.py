@@ -1,8 +1,8 @@
 """Watches the calls of torch.distributed.checkpoint to the storage: times them, counts their bytes, records their
 errors.
 
-The library's writer and reader use the file system of this module, without a change of their calls or the order. A call
-with more than 64 MiB is divided into several calls, so that a slow target shows progress.
+The library's writer and reader use the file system of this module, which makes the same calls in the same order.
+Only a call with more than 64 MiB is divided into several calls, so that a slow target shows progress.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _PIECE_BYTES = 64 << 20
 class LibraryOperation:
     """One save or load of one rank through the library. Its storage calls are timed; waits for other ranks are not.
 
-    ``error`` is the first OSError of a call; torch itself raises other errors instead. ``sizes`` contains the sizes of
-    the opened files in bytes. ``checksum`` is the CRC-32 of a file named in ``summed``, as written or read; None
-    without such a file.
+    ``error`` is the first OSError of a call. It is kept, because torch does not always report it. ``sizes`` contains
+    the sizes of the opened files in bytes. ``checksum`` is the CRC-32 of a file named in ``summed``, as written or
+    read; None without such a file.
     """
 
     def __init__(self, clock: Clock, summed: Collection[str]) -> None:

@@ -58,8 +58,8 @@ class Clock:
         """Record the end of one pass of reads.
 
         ``stalled_seconds`` is the time in which reads waited for a free buffer. ``late_seconds`` is the time of
-        comparisons after the last byte had arrived. It is excluded after the last pass. After other passes it is a
-        stall, because the next reads waited.
+        comparisons after the last byte had arrived. After the last pass, the time of comparisons is excluded. After
+        any other pass it counts as a stall, because the next reads waited for the comparisons.
         """
         if is_last:
             self.leave_out("read", late_seconds)
@@ -182,10 +182,9 @@ def expect(loader: Loader, checkpoint: int) -> None:
 
 
 def expect_parts(engine: Engine, store: Store) -> None:
-    """If the store accepts objects in parts, let the engine allocate buffers of this size. Call this outside the timed
-    part.
+    """If the store accepts an object in parts, let the engine allocate buffers for such parts.
 
-    An engine without its own buffers is not affected.
+    Call this outside the timed part. An engine without its own buffers is not affected.
     """
     if hasattr(store, "part_bytes") and hasattr(engine, "expect_parts"):
         engine.expect_parts(store.part_bytes)
@@ -222,7 +221,8 @@ class StatefulEngine(Engine, Protocol):
 class StagingEngine(StatefulEngine, Protocol):
     """An engine that can save a copy of its state, so that training can change the state during the save.
 
-    It does so if ``options.stages`` is set. In the table of engines, ``stages`` marks these engines.
+    The engine saves a copy only if ``options.stages`` is set. In the table of engines, the column ``stages`` marks
+    the engines that can save a copy.
     """
 
     def stage(self) -> int:

@@ -3,10 +3,11 @@
 Each rank repeats the calls of one recorded rank: its writes with their offsets and lengths, its fsyncs and its renames.
 Each thread of the recorded rank is replayed by one thread. The ranks wait for each other where the job's ranks did.
 
-We add one call per file, within the timed part and before the commit: the store makes the file durable. We add the call
-even if the job has fsynced the file.
+For each file we add one call, which makes the file durable. The call is within the timed part and before the commit.
+We add it even if the job has fsynced the file.
 
-If pauses are replayed, a thread sleeps before a call. The sleep lasts as long as the job's thread did other work there.
+If pauses are replayed, a thread sleeps before a call for as long as the job's thread did other work before this
+call.
 
 For a background save, a thread writes a copy of the state, even if the recorded job made no copy.
 """

@@ -36,10 +36,10 @@ def threads_of(group: Group) -> int:
 
 
 def share_of_cores(own: int, of_ranks: Sequence[Collection[int]]) -> int:
-    """Return the number of cores that each rank of a host uses for its copy, at least 1 and at most ``own``.
+    """Return the number of cores that this rank uses for its copy, at least 1 and at most ``own``.
 
     ``own`` is the number of cores that this rank may use. ``of_ranks`` are the cores that each rank of the host may
-    use. All these cores are divided equally among the ranks.
+    use. The cores of all ranks together are divided equally among the ranks.
 
     A job copies in the same way: the stager of torch.distributed.checkpoint (DefaultStager) calls ``Tensor.copy_`` in
     one thread. On a CPU, this call divides a tensor among `torch.get_num_threads` threads, by default one per core. If

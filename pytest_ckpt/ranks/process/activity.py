@@ -127,8 +127,8 @@ class Activity:
     def work(self) -> Iterator[None]:
         """Mark during the ``with`` block that this rank works, although it is inside `wait`.
 
-        An engine's library may wait for other ranks between its own calls. So the library's complete call is inside
-        `wait`.
+        A call of an engine's library may contain both work and waits for other ranks. So the complete call is inside
+        `wait`, and its known parts of work are inside `work`.
         """
         with self._marked(waiting=False):
             yield

@@ -29,8 +29,8 @@ class ForkedProcess:
     """A forked child process that runs ``work(tell, hear, group)``.
 
     ``tell(letter)`` sends a letter to the parent. ``hear()`` waits for a letter from the parent and returns it.
-    ``group`` is the group of the children of all ``ranks``. The child is killed if its parent ends. It never returns
-    into the calling code.
+    ``group`` is the group of the children of all ``ranks``. The child is killed if its parent ends. The child
+    never returns into the calling code.
     """
 
     def __init__(self, ranks: Group, work: Callable[[Callable[[str], None], Callable[[], str], Group], None]) -> None:

@@ -92,10 +92,11 @@ class HostCache:
         self.names_dropped = bool(dropped) and self.names_dropped is not False
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
-        """Return two results of the cache rule, one for each interpretation: whether this host must drop its caches
-        before loads.
+        """Return the results of the cache rule for this host: one result for each of two interpretations of the
+        rule.
 
-        ``rank_bytes`` is this rank's part of a checkpoint. ``operations`` is the number of saved checkpoints.
+        A result states whether the host must drop its caches before loads. ``rank_bytes`` is this rank's part of a
+        checkpoint. ``operations`` is the number of saved checkpoints.
         """
         return cache_readings(
             self._group.host, memory_of_host()["MemTotal"], self._group.host_sum(rank_bytes), operations

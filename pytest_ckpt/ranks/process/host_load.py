@@ -27,7 +27,7 @@ _WHOLE = "all operations"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadReading:
-    """The time, and the processor times until then: ``own`` of this process in seconds, ``host`` of the complete host.
+    """The processor times at time ``at``: ``own`` of this process, in seconds, and ``host`` of the complete host.
 
     ``host`` is None on ranks that do not lead their host.
     """

@@ -243,11 +243,11 @@ class Task:
 class Job:
     """The work of one launch: tasks in order, in ``area``. If a job has no tasks, the ranks only inspect their hosts.
 
-    ``second`` is the same area through another mount of the ranks' only host, if there is one. ``local`` is the run's
-    area in the local tier or, before that area exists, the directory of the local tier. ``sign`` is a file on the
-    target that each host must find before the measurements. ``tier_sign`` is a file that each host creates in its local
-    tier; if a host finds another host's file there, the hosts share the tier. ``libraries`` are Python modules; each
-    host reports which of them are missing.
+    If the launch has only one host, ``second`` is the same area through a second mount of this host; None without a
+    second mount. ``local`` is the run's area in the local tier or, before that area exists, the directory of the
+    local tier. ``sign`` is a file on the target that each host must find before the measurements. ``tier_sign`` is a
+    file that each host creates in its local tier; if a host finds another host's file there, the hosts share the
+    tier. ``libraries`` are Python modules; each host reports which of them are missing.
 
     ``depth`` is the number of requests in flight of engine ``stream``; if it is None, the first ramp finds it. If
     ``streams`` is given, hosts measure their network. If ``is_followed``, the ranks wait for another job after this

@@ -201,7 +201,10 @@ class MpiGroup:
         return []
 
     def _heard(self, ranks: Sequence[int]) -> list[tuple[int, Any]]:
-        """Receive the values that ``ranks`` have sent or forward, and return (rank, value) for each value."""
+        """Receive the values that ``ranks`` send: the value of each rank, and other ranks' values that it forwards.
+
+        Return (rank, value) for each value.
+        """
         sizes = [array.array("q", [0]) for _ in ranks]
         pairs_of_sizes = zip(ranks, sizes, strict=True)
         self._finish(*(self._world.Irecv(size, source=rank, tag=_SIZE_TAG) for rank, size in pairs_of_sizes))

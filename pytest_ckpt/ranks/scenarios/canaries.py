@@ -179,10 +179,10 @@ class Canaries:
     ) -> tuple[tuple[float, ...], str, tuple[float, ...]]:
         """Let another client, the next host or a second mount, read the parts that each host's first rank saved.
 
-        On these first ranks, return the seconds of the other client's reads, its name, and its own times for
-        comparison. For a host, the own times are its first reads of the parts that it saved. For a mount, they are its
-        immediate second reads. If there is no other client, all values are empty. The storage may serve these reads
-        from its memory, because the parts were read before.
+        On these first ranks, return the seconds of the other client's reads, the client's name, and comparison times
+        of the same client. For a host, the comparison times are its first reads of the parts that it saved itself.
+        For a mount, they are immediate second reads through this mount. If there is no other client, all values are
+        empty. The storage may serve the other client's reads from its memory, because the parts were read before.
         """
         kernels: list[str] = self.group.share(self.group.gather(boot_id()))
         # Containers on one kernel may share a client, so another container does not count as another client.

@@ -33,8 +33,8 @@ class ScenarioContext:
     content (``aside``) or saves without the codec (``plain``). ``saver`` creates a strategy that saves full checkpoints
     of any shard to any store. ``engine`` and ``loader`` create engines.
 
-    ``drop`` drops the cached data of the files that this rank will read next. ``drop_own`` is for files that this rank
-    has not read before.
+    ``drop`` drops the cached data of the files that this rank will read next. ``drop_own`` is for files that this
+    rank has not read before: it drops only if the task's policy requires it.
     """
 
     group: Group

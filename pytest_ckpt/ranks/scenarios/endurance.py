@@ -201,7 +201,7 @@ class LongRun:
 
 
 def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
-    """Return whether another save follows the saves with these ``seconds``. Only rank 0 knows the seconds.
+    """Return whether another save follows. ``seconds`` are the durations of the saves so far, known only on rank 0.
 
     ``elapsed`` are the seconds since the first save, ``asked`` the requested seconds.
     """

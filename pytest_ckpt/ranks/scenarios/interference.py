@@ -148,8 +148,8 @@ class InterferenceScenario:
             self._removed_aside = max(counts, default=0)
 
     def _two_jobs(self, rank_bytes: int) -> None:
-        """Treat each half of the ranks as a job. In turns, measure the saves of one job while the other job saves at
-        the same pace.
+        """Treat each half of the ranks as a job. In each turn, measure a save of one job while the other job saves
+        at the same pace.
         """
         ranks = math.ceil(self._group.size / 2)
         is_first = self._group.rank < ranks
@@ -294,7 +294,7 @@ class InterferenceScenario:
         return operation
 
     def _next(self) -> int:
-        """Return the number of the next content. The first number follows the largest number."""
+        """Return the number of the next content. After the largest number, the numbers start again at 1."""
         self._content = self._content % _CONTENTS + 1
         return self._content
 

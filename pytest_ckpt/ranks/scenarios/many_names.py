@@ -162,8 +162,8 @@ class ManyNamesScenario:
         self._look_again("not listed", self._not_listed)
 
     def _look_again(self, kind: NameFaultKind, still_missing: Callable[[list[str]], list[str]]) -> None:
-        """Look for missing names repeatedly, because another host may have created them. Then record missing names as
-        faults.
+        """Look for missing names repeatedly, because names that another host created may appear late. Then record
+        the names that are still missing as faults.
 
         The time limit is the limit of requirement STALE. ``kind`` is the kind of the faults.
         """
@@ -270,8 +270,9 @@ class ManyNamesScenario:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Run this scenario in a directory of the run's area. If an error leaves the directory, the run removes it at its
-    end.
+    """Run this scenario in a directory of the run's area.
+
+    If an error ends the scenario before the directory is removed, the directory is removed at the end of the run.
     """
     names, do = at.task.metadata, at.do
     assert names

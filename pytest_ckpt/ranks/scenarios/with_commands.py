@@ -140,7 +140,7 @@ class RunWithCommands(ABC):
         return self._do.one(self._name, action, self._count)
 
     def _hold(self, tried: TrialResult) -> TrialResult:
-        """Return ``tried``, an operation without a fault in the storage. Raises OSError if the operation failed."""
+        """Return ``tried``, during which no fault was injected. Raises OSError if this operation failed."""
         if tried.failed:
             raise OSError(0, f"no fault was injected, but a {tried.operation.kind} failed: {tried.operation.error}")
         return tried
@@ -242,7 +242,7 @@ class FailoverRun(RunWithCommands):
         return not_run
 
     def _after(self, kind: TriedKind) -> None:
-        """If ``kind`` is a save without a fault, load its checkpoint."""
+        """After a save during which no fault was injected, load its checkpoint. After a load, do nothing."""
         if kind == "save":
             self._hold(self._load_whole())
 

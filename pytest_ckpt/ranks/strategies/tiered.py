@@ -72,8 +72,8 @@ def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
 class Copies:
     """Copies this rank's files of checkpoints from the local tier to the target, one file after the other.
 
-    Several reads and as many writes of a file run concurrently. Their number follows from the requests in flight in the
-    options.
+    Several reads and as many writes of a file run concurrently. Their number is derived from the number of requests
+    in flight that the options contain.
     """
 
     def __init__(self, store: Store, tier: Store, options: EngineOptions) -> None:

@@ -133,7 +133,8 @@ class DialectOfAzure(PathOfKey):
     def _endpoint(self, url: str) -> Endpoint:
         """Return the endpoint for requests to the account.
 
-        Several accounts may share the host of an IP address or localhost. In this case the path contains the account.
+        If the host of the URL is an IP address or localhost, several accounts may share it. The path then contains
+        the account.
         """
         return endpoint_of(url, f"/{self._account.name}" if _is_of_many(url) else "")
 
@@ -200,7 +201,7 @@ class AzureAdapter(S3Adapter):
     def _keeps_deleted_objects(self, what: str, place: str) -> bool:
         """Return whether the account keeps deleted blobs for some time.
 
-        `ask` reports this as S3's versioning. The request does not show whether blobs have versions.
+        `ask` reports this as S3's versioning. Azure's answer does not state whether blobs have versions.
         """
         query = [("restype", "service"), ("comp", "properties")]
         page = _parsed(self._wire.ask(what, "GET", place, query=query), place)
@@ -294,7 +295,10 @@ class AzureAdapter(S3Adapter):
         return self._wire.ask(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
 
     def _range(self, what: str, place: str, key: str, asked: str) -> str:
-        """Return a range for Azure. Suffix ranges are converted, because Azure does not support them."""
+        """Return the requested range (``asked``) in a form that Azure supports.
+
+        A suffix range (the last n bytes) is converted to a range from an offset.
+        """
         if not (last := re.fullmatch(r"bytes=-(\d+)", asked)):
             return asked
         size = int(self._wire.ask(what, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))

@@ -231,7 +231,10 @@ class Bucket:
         return [text for page in self._list(prefix) for text in _texts(page, "Contents", "Key")]
 
     def states_below(self, prefix: str) -> Iterator[tuple[str, int, str]]:
-        """Yield (key, bytes, ISO 8601 time of the last change) of each object below a prefix. Only for S3."""
+        """Yield (key, bytes, ISO 8601 time of the last change) of each object below a prefix.
+
+        Only for S3 itself, because the listings of adapters contain no times.
+        """
         for page in self._list(prefix):
             keys, sizes, times = (_texts(page, "Contents", name) for name in ("Key", "Size", "LastModified"))
             yield from zip(keys, map(int, sizes), times, strict=True)
@@ -313,8 +316,8 @@ class Bucket:
     def _marked(self, what: str, word: str, prefix: str, asked: str, told: str) -> Iterator[ET.Element]:
         """Yield the pages of a listing. Two markers identify the next page: a key, and a second marker.
 
-        ``word`` names the listing. A page contains the second marker in the field ``told``. The next request sends it
-        in the query parameter ``asked``.
+        ``word`` is the query parameter that selects the kind of listing. A page contains the second marker in the
+        field ``told``. The next request sends it in the query parameter ``asked``.
         """
         marker: list[tuple[str, str]] = []
         while True:

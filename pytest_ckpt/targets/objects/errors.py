@@ -248,10 +248,10 @@ _STATUS = re.compile(r"response_status: (\d{3})")
 
 
 def translate_error(error: BaseException, client: str, what: str, place: str) -> Exception:
-    """Return an error of a client library as a StoreError with only a known status and code.
+    """Return an error of a client library as a StoreError, with the store's status and code if these are known.
 
     ``what`` is the operation, and ``place`` its object. If the stored object is too short for the requested range, the
-    result is an EOFError. The stored object then differs from the saved object.
+    result is an EOFError instead, because the stored object differs from the saved object.
     """
     status, code = _said(error)
     if status == _NO_SUCH_RANGE or code == "InvalidRange":

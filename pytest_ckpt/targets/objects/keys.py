@@ -129,9 +129,9 @@ def sort_out(
     """Divide the keys below a run's prefix into keys that the run may have created, and foreign keys.
 
     ``files`` are, by subject, the names of files in checkpoints. ``beside`` are, by subject, the names next to
-    checkpoints. All keys below ``directories`` are the run's own. The marker of a checkpoint is the run's own only if
-    all other keys of the checkpoint are. So the marker is kept if someone added an object. The owner's key is in
-    neither group.
+    checkpoints. All keys below ``directories`` are the run's own. The marker of a checkpoint counts as the run's own
+    only if the checkpoint has no foreign key, so it is not removed if someone added an object to the checkpoint. The
+    owner's key is in neither group.
     """
     own, markers, strange = [], [], []
     for key in keys:

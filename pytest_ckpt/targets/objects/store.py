@@ -257,7 +257,8 @@ def marker_text(entries: Sequence[Entry]) -> bytes:
 class ObjectsCommitted:
     """The objects of a committed checkpoint, as its marker lists them. ``phases`` times the reads.
 
-    If a library has its own commit object (``commit``), the checkpoint consists of all objects with its prefix.
+    If a library commits with its own object (named ``commit``), there is no marker. The checkpoint then consists of
+    all objects with the checkpoint's prefix.
     """
 
     def __init__(self, bucket: Bucket, key: str, phases: Phases, commit: str = "") -> None:

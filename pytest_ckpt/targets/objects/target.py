@@ -71,8 +71,8 @@ def permission_remedy(scheme: str, permission: str) -> str:
 def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
     """Test all permissions that a run needs, with a test object and an unfinished upload. Remove both.
 
-    Raises UsageError if a request fails; its text begins with ``name``. If the object or the upload remains, the error
-    contains the command that removes it.
+    Raises UsageError if a request fails; the text of the error begins with ``name``. If the store refuses to delete
+    the object or to abort the upload, the error contains the command for this.
     """
     key = f"{place.below}{TRIAL}"
 
@@ -103,8 +103,8 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
 def _put(bucket: Bucket, key: str, name: str) -> None:
     """Put the test object. Raises UsageError if the bucket keeps versions.
 
-    A version id in the answer shows this, and this version is deleted. In such a bucket every deleted checkpoint would
-    remain as a version.
+    If the store's answer contains a version id, the bucket keeps versions, so every deleted checkpoint would remain
+    as a version. The created version of the test object is then deleted.
     """
     version = bucket.put_version(key, _DATA)
     if version:

@@ -42,8 +42,8 @@ _POLL_SECONDS = 0.001
 class DirectorySyncs:
     """Counts the directory fsyncs that were required (``attempted``) and that succeeded (``returned``).
 
-    An fsync is required as soon as a name in a directory is created or changed. So an omitted or failed fsync shows as
-    the difference of both counts.
+    An fsync is required as soon as a name in a directory is created or changed. If an fsync is omitted or fails,
+    ``returned`` stays lower than ``attempted``.
     """
 
     def __init__(self) -> None:
@@ -467,8 +467,8 @@ class SourceAtOffsets:
     def read_into(self, offset: int, buffer: Buffer) -> int:
         """Read until the buffer is full or the file ends; return the number of bytes.
 
-        A read finds the end of the file, not a query of its size: checkpoint loaders do the same. Some clients cache an
-        old size until a process queries it.
+        As in checkpoint loaders, the file's size is not queried before a read. Some clients cache an old size until
+        a process queries it, so a query would hide a truncated read.
         """
 
         def read(descriptor: int, part: memoryview, at: int) -> int:

@@ -29,7 +29,7 @@ _NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.ENOTSUP)
 
 
 def fsync_counts(directory: Path, devices: Path = _DEVICES) -> FsyncCounts:
-    """Write and fsync a test file; return how many of its bytes were not on the device, before and after.
+    """Write and fsync a test file; return how many of its bytes were not on the device before and after the fsync.
 
     The counts come from the kernel. The file is removed. Raises OSError.
     """

@@ -225,9 +225,10 @@ def inspect_storage(directory: Path) -> StorageStack:
 def find_cache_probe_for_all_files(directory: Path) -> Probe | None:
     """Return the system call that counts all cached pages of a directory's files; None if no call does.
 
-    "All" includes the pages of a loop device's backing file, called lower file here. A test file is written and read;
-    its pages must then be cached on the target and in the lower file. If the lower file has no cached pages, another
-    cache in between may have served the read. A drop does not reach that cache.
+    "All" includes the pages of a loop device's backing file, called lower file here. A test file is written and
+    read. Its bytes must then be cached twice: as pages of the test file and as pages of the lower file. If they are
+    not cached in the lower file, a cache between the two files may have served the read. A drop does not reach that
+    cache.
     """
     stack = inspect_storage(directory)
     probe = None if stack.blind else find_cache_probe(directory)
@@ -300,9 +301,10 @@ class FileBelow:
     def cached_bytes(self, files: Sequence[tuple[Path, int]]) -> int:
         """Return how many bytes of the target's files are cached as pages of the lower files.
 
-        ``files`` are (path, size). If their offsets in the lower files are unknown, all cached pages of the lower files
-        count. But a small number of pages may be metadata of the file system and counts as 0. The limit is 1 % of the
-        size or 8 MiB, whichever is larger, and at most half of the size.
+        ``files`` are (path, size). If their offsets in the lower files are unknown, all cached pages of the lower
+        files count, up to the total size of ``files``. The result is 0 if the lower files have so few cached pages
+        that they may be metadata of the file system: at most 1 % of the total size or 8 MiB, whichever is larger,
+        but never more than half of the total size.
         """
         size = sum(of_file for _, of_file in files)
         if self.is_placed:

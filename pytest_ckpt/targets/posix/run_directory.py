@@ -371,10 +371,11 @@ def remove_begun(path: Path) -> None:
 def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_directory: bool = False) -> list[str]:
     """Remove a run's directory with the run's files. Return one sentence for each entry that remains.
 
-    ``identity`` is (device, inode) of the directory at its creation. If only one of these numbers has changed, the
-    owner's record must be the run's. ``names`` are paths relative to the directory: all files that the run may have
-    created. A name that ends in ``/`` is a directory whose whole content the run created. With ``keep_directory``, the
-    directory and its owner's record stay.
+    ``identity`` is (device, inode) of the directory at its creation. If one of these numbers has changed, the
+    directory is removed only if it contains this run's owner's record. If both have changed, it is not removed.
+    ``names`` are paths relative to the directory: all files that the run may have created. A name that ends in ``/``
+    is a directory whose whole content the run created. With ``keep_directory``, the directory and its owner's record
+    stay.
     """
     if not identity:
         return []
@@ -467,7 +468,8 @@ def remove_in_time(
 ) -> list[str]:
     """Remove a run's directory in another process, so that an unresponsive target cannot block this process.
 
-    Return one sentence for each entry that remains. With ``keep_directory``, only its content is removed.
+    Return one sentence for each entry that remains, or one sentence for the whole directory if the target did not
+    answer or refused the removal. With ``keep_directory``, only its content is removed.
     """
     request = {
         "directory": str(directory),

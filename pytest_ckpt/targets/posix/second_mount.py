@@ -50,8 +50,8 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
 def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
     """Return a reason if a directory has another type of file system than the target; empty if the types are equal.
 
-    Results from another type do not apply to the target: a FUSE file system has its own caches and guarantees. ``name``
-    is the role of the directory: a second mount, or a volume to fill.
+    Each type has its own caches and guarantees, so results from another type do not apply to the target. ``name`` is
+    the role of the directory: a second mount, or a volume to fill.
     """
     kind = mount_of(directory).file_system
     if kind == target.kind:

@@ -86,7 +86,7 @@ def clone_of(stated: str, own: Path) -> tuple[Path, str]:
 
 
 def _shows_new_file(clone: Path, own: Path) -> bool:
-    """Return whether the clone shows a file created on the target just now, so that it is not a snapshot."""
+    """Create a file on the target; return whether the clone shows this file. A snapshot does not show it."""
     name = f"after-{secrets.token_hex(8)}"
     new = own / name
     descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -297,7 +297,7 @@ class PosixStore:
         return PosixNames(self._directory / name)
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Write and fsync a test file; return how many of its bytes were not on the device, before and after."""
+        """Fsync a new test file; return how many of its bytes were not on the device before and after the fsync."""
         return fsync_counts(self._directory / subject)
 
     def find_cache_probe(self, subject: str) -> str | None:
@@ -477,7 +477,7 @@ class PosixTier(PosixStore):
 
 
 class PosixNames:
-    """A directory for many empty files, which it creates, lists and removes. Paths are relative to the directory.
+    """Creates, lists and removes empty files in a directory. Paths are relative to the directory.
 
     Paths are strings, because creating a `Path` would take longer than some calls. An empty path is the directory
     itself.

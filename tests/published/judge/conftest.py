@@ -27,7 +27,7 @@ def judge(capsys):
 
 @pytest.fixture
 def lines(capsys):
-    """Return a function that runs ``judge`` and returns its text output with all line breaks removed."""
+    """Return a function that runs ``judge`` and returns its text output as one line."""
 
     def run(directory, *words, cluster=16000):
         cli.main(["judge", str(directory), f"--cluster={cluster}", *words])

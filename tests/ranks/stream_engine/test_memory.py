@@ -75,7 +75,7 @@ print(json.dumps({
 def as_a_rank(shard, directory, *, maximum_bytes=0, front=()):
     """Save, load and compare in a separate process, as a rank does; return the report of the process.
 
-    ``maximum_bytes`` limits the memory of the process. ``front`` contains arguments in front of its command.
+    ``maximum_bytes`` limits the memory of the process. ``front`` is a command that starts it, such as strace.
     """
     asked = {
         "shard": to_plain(shard),
@@ -155,7 +155,7 @@ def test_what_it_says_of_its_buffers_is_true():
 
 
 def test_a_file_has_no_byte_more_than_its_container(tmp_path):
-    """A file ends with its container: the padding of the last request is cut off."""
+    """A file is exactly as large as its container (torch's format): the padding of the last request is cut off."""
     save(streaming(ODD), tmp_path)
     sizes = {file.name: container_of(file.tensors).bytes for file in ODD.files}
     assert {p.name: p.stat().st_size for p in tmp_path.iterdir()} == sizes

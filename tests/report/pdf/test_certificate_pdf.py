@@ -198,7 +198,10 @@ def test_a_planted_address_is_neither_asked_for_nor_read(
 
 
 def test_the_server_would_have_been_asked(server: tuple[str, list[str]]) -> None:
-    """Without the fetcher of pytest-ckpt, WeasyPrint requests external pictures, so the previous test can fail."""
+    """Without the fetcher of pytest-ckpt, WeasyPrint requests an external picture, and the server records this.
+
+    The previous test would therefore fail without the fetcher.
+    """
     import weasyprint  # noqa: PLC0415
 
     address, asked = server

@@ -53,7 +53,7 @@ class JudgedRow:
 
     @property
     def cluster(self) -> str:
-        """The size of the largest cluster whose time limits all known saves and loads meet, as text."""
+        """The size, as text, of the largest cluster whose time limits are met by all known saves and loads."""
         served = self.report["sufficient_up_to_accelerators"][0]["overall"]
         return _NONE if served is None else f"{served:,}"
 

@@ -1,7 +1,7 @@
 """Generates templates/remedies.json, the section "What helps" of a certificate. Run it with ``python -m``.
 
-The source are the documentation pages about messages, of which only entries about verdicts are used. Examples, quoted
-messages and paragraphs that introduce examples (with a colon at the end) are omitted. Links to other pages become text.
+The source is the entries about verdicts in the documentation pages about messages. Examples, quoted messages and
+paragraphs that introduce examples (with a colon at the end) are omitted. Links to other pages become text.
 """
 
 from __future__ import annotations

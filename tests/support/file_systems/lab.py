@@ -88,7 +88,7 @@ def _environment() -> dict[str, str]:
 
 
 def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Run pytest-ckpt with all checks, then reproduce each failure without its code; return the results."""
+    """Run pytest-ckpt with all checks, then the functions of `reproduce` that the row names; return the results."""
     options = [*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-suite=performance,conformance"]
     options.append(f"--ckpt-gate-table={row.gates or (_SHARED if place.second else _LOCAL)}")
     target = made(place.first / "target")

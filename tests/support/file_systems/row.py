@@ -15,11 +15,12 @@ class FileSystem:
     """A file system with its options, and the expected results of a run on it.
 
     Three fields map checks to reasons. ``fails``: required checks that fail. ``may_fail``: checks that fail by chance,
-    and advisory checks that fail. ``undecided``: checks that do not apply.
+    and advisory checks that fail. ``undecided``: required checks that a run cannot decide.
 
-    ``shows`` maps failed checks to functions of `reproduce` that show the same failure without pytest-ckpt. ``cures``
-    is the name of a row without these options that fails. ``cured_ways`` are functions of `reproduce` that show a fault
-    with that row and none with this row.
+    ``shows`` maps failed checks to functions of `reproduce` that show the same failure without pytest-ckpt.
+
+    If ``cures`` is given, it names another row, and this row is the remedy for failures of that row, such as other
+    options. ``cured_ways`` are functions of `reproduce` that show a fault with the other row, but not with this row.
 
     ``is_served`` is true if a test can kill a server or a client. ``gates`` is the gate table, if it does not follow
     from the number of clients. ``leaves`` is the reason why a directory may remain. ``small_memory_bytes`` is the

@@ -46,7 +46,7 @@ def gluster(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def glusterd_answers() -> bool:
-    """Return true if the daemon of GlusterFS accepts commands. The daemon opens its port earlier."""
+    """Return true if the daemon of GlusterFS accepts commands. An open port does not prove this."""
     return gluster("volume", "list").returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""The table of file systems: how to mount each, the checks that it fails with reasons, reproductions and remedies."""
+"""The table of file systems: how to mount each, its failed checks and their reasons, reproductions and remedies."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ def python_words(text: str) -> list[str]:
 
 
 def clear(home: Path) -> None:
-    """Remove the directory of an attack, at any depth."""
+    """Remove the directory of an attack, even if directories in it are nested very deeply."""
     shutil.rmtree(home, ignore_errors=True)
     if home.exists():
         os.system(f"rm -rf -- '{home}'")  # too deep for Python's recursion

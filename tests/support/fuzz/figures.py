@@ -38,7 +38,10 @@ _CODES = (0, 4)
 
 
 class FigureOptions(Family):
-    """Attacks on options of the commands size, simulate and project, and on run directories of the last two."""
+    """Attacks on options of the commands size, simulate and project, and on run directories.
+
+    Only simulate and project read run directories.
+    """
 
     name = "figures"
 

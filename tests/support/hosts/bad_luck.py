@@ -170,7 +170,10 @@ class BadLuck:
         assert Path(session["area"]["location"]).name in killed.left
 
     def test_that_controller_was_killed_while_ranks_waited(self, done: Mapping[Luck, Done]) -> None:
-        """If ranks wait after a launch, the killed controller has left no file about the end of the launch."""
+        """The controller was killed while the ranks of the first launch waited, so the launch has no exit file.
+
+        If the launcher's ranks do not wait, the first launch has ended and has an exit file.
+        """
         launches = done[_HELD].run.report / "launches"
         assert [directory.name for directory in launches.iterdir()] == ["probe"]
         assert (launches / "probe" / "exit.json").exists() is not self.RANKS_WAIT

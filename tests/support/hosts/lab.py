@@ -57,7 +57,7 @@ class Step:
     target. ``mishaps`` are faults that are injected after the first save, or when the plugin `holding` blocks the run.
 
     If ``store`` is given, the target is a bucket, and ``store`` is the fault of its object store. If ``streams`` is
-    false, an option states the network rate, because a measurement takes 4 s.
+    true, the run measures the network rate, which takes 4 s. If it is false, an option states the rate.
     """
 
     options: tuple[str, ...] = ()
@@ -245,7 +245,10 @@ def _on_store(
 
 
 def _left_of(run_id: str) -> list[int]:
-    """Wait until all processes of a run and its sweep have ended, or a timeout; return the ids that remain."""
+    """Wait, for a limited time, until all processes of a run and of its sweep have ended.
+
+    Return the ids of the processes that remain.
+    """
     end = time.monotonic() + patience(_END_SECONDS)
     while (left := [*processes_of(run_id), *processes_of(run_id + SWEEP)]) and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)

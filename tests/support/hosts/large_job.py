@@ -34,7 +34,7 @@ def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]
 
 
 def asked_launcher(hosts: str, *command: str) -> Launcher:
-    """Return the launcher for a command line, or the launcher next to this Python if there is none.
+    """Return the launcher for a command line. If there is no ``command``, return mpiexec.
 
     ``hosts`` has the form of the option --ckpt-hosts.
     """

@@ -65,7 +65,10 @@ class _Sink:
 
 @contextlib.contextmanager
 def _fsync_of(way):
-    """Replace os.fsync by a faulty function during the block. Other threads of the rank do not call os.fsync."""
+    """Replace os.fsync by a faulty function during the block, if ``way`` is ``eio`` or ``forget``.
+
+    The replacement is valid for all threads of the rank, but only the thread of the block calls os.fsync.
+    """
     fsync = os.fsync
 
     def failing(descriptor):

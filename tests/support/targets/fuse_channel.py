@@ -157,7 +157,7 @@ class Channel:
     def name_goes(self, call: Call, number: int, name: bytes) -> None:
         """Make the other mounts drop a cached name after the call has been answered.
 
-        Call it for calls that may remove the file.
+        The requests unlink, rmdir and rename use this method, because they may remove the file with this name.
         """
         for peer in self.peers:
             if peer is not self:

@@ -224,7 +224,7 @@ class NotListedAfterCreate(
 class _HiddenFromOthers(Fault):
     """Base class: for ``seconds``, only the process that created a name sees it.
 
-    The default is long enough for a slow process in a race on a busy machine.
+    The default is 2 s, so that in a race even a process that starts late on a busy machine does not see the name.
     """
 
     seconds = 2.0
@@ -465,7 +465,10 @@ class ShortNames(Fault, name="names of limited length", fails="CAPABILITIES.name
 
 
 def _process(call):
-    """Return (client, process) of a call. The kernel reports the thread id instead of the process id."""
+    """Return (client, process) of a call.
+
+    A call contains only the id of a thread. The id of its process is read from /proc.
+    """
     try:
         with open(f"/proc/{call.pid}/status") as lines:
             return call.client, next(line for line in lines if line.startswith("Tgid:"))

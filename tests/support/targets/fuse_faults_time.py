@@ -131,7 +131,7 @@ class Slow(_Rated, name="slow"):
 
 
 class Starving(_Rated, name="starves a job"):
-    """While the first ranks write a checkpoint, each write of other ranks to another checkpoint takes 1 s longer."""
+    """While rank 0 writes a checkpoint, each write of other ranks to another checkpoint takes 1 s longer."""
 
     # The number of ranks that are served first.
     first_ranks = 1

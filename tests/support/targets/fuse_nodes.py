@@ -138,9 +138,9 @@ class Nodes:
                         os.close(fd)
 
     def keep_alive(self, node: Node) -> None:
-        """Keep the inode of a file with only one name until the node is no longer pinned.
+        """If the file has only one name, keep its inode until the node is no longer pinned.
 
-        Call it before the name is removed.
+        Call this method before a name of the file is removed.
         """
         fd = self.open(node, _PATH_ONLY)
         with self._lock:

@@ -101,7 +101,7 @@ class MemoryTarget:
         return self.describe()
 
     def place(self) -> AreaRef:
-        """Return a reference to the server that names no run."""
+        """Return a reference to the server. The run id of the reference is empty."""
         return AreaRef(scheme="memory", location=self._name, run_id="", opener=OPENER)
 
     def create_area(self, run_id: str) -> AreaRef:

@@ -115,7 +115,10 @@ class Requests(Handler):
 
 
 def _of_command(command: str) -> type[Handler]:
-    """Return a handler that answers requests of a method, such as GET, with the object from ``Store.late``."""
+    """Return a handler class for a store with the method `late`.
+
+    If a request has the HTTP method ``command``, such as GET, the answer is the object that `late` returns.
+    """
 
     class Late(Requests):
         def _done(self) -> None:

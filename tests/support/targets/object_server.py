@@ -136,7 +136,8 @@ class Misbehaving:
     def obey(self, word: str) -> None:
         """Enable the fault (``break``) or disable it (``repair``).
 
-        If clients have no other endpoint, ``break`` returns after the fault has affected a request.
+        If clients have no other endpoint, ``break`` returns only when the fault has affected a request. Otherwise it
+        returns immediately.
         """
         self.has_hit.clear()
         self.is_broken = word == "break"

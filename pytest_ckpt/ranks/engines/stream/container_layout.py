@@ -378,7 +378,7 @@ def _item(out: _Pickle, number: int, tensor: Tensor) -> None:
 
 
 class _Pickle:
-    """A pickle in protocol 2, with the number of each object that was written."""
+    """A pickle in protocol 2. It numbers the written objects so that later opcodes can refer to them."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -396,7 +396,10 @@ class _Pickle:
         return number
 
     def text(self, text: str, *, again: bool = False) -> None:
-        """Write a text. With ``again``, write it only once; later calls refer to the first text."""
+        """Write a text.
+
+        If ``again``, the text may occur repeatedly: the first call writes it; later calls refer to this text.
+        """
         if again and self._refer(text):
             return
         data = text.encode()

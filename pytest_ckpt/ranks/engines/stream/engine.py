@@ -222,8 +222,8 @@ class StreamEngine:
     def compare_prepared(self, seconds: float) -> int:
         """Compare the prepared data repeatedly, with as many threads as a load. Return the number of bytes compared.
 
-        The comparison ends after ``seconds``, or earlier, when its bytes equal the total size of the files. Raises
-        ValueError if the data in memory are wrong.
+        The comparison ends after ``seconds``, or earlier if the number of compared bytes reaches the total size of
+        the files. Raises ValueError if the data in memory are wrong.
         """
         self._found = _Findings()
         ends, turns = time.perf_counter() + seconds, itertools.cycle(self._prepared)
@@ -419,8 +419,10 @@ class _Findings(FirstFaults):
         checked: int = 0,
         of_file: bool = False,
     ) -> None:
-        """Add the results of one request. If ``of_file``, its faults are listed before the faults in the request's
-        pages.
+        """Add the results of one request.
+
+        If ``of_file``, ``faults`` concern the size of the file. They are listed before faults in the bytes that the
+        request has read.
         """
         self.add((request.file, request.offset, not of_file), faults, count=count, checked=checked)
 
@@ -470,8 +472,8 @@ class StagedFiles:
         return copy_state(self._copies, self.state, threads)
 
     def take(self) -> Sequence[Bytes | None]:
-        """Return the copy of each file, for the next save. If `stage` was not called since the last call, return None
-        for each file.
+        """Return the copy of each file, for the next save. If `stage` was not called after the previous call of
+        `take`, return None for each file.
         """
         is_staged, self._is_staged = self._is_staged, False
         return self._copies if is_staged else [None] * len(self._copies)

@@ -45,9 +45,9 @@ class Ring(Generic[_Request]):
 
     @property
     def stalled_seconds(self) -> float:
-        """The maximum number of seconds by which the pass would have been shorter if a buffer had always been free.
+        """The maximum time in seconds that the pass has lost because no buffer was free.
 
-        Readers wait concurrently, so this is the mean of the readers' waits for a buffer.
+        Readers wait concurrently, so their waits are not added up: the value is the mean of the readers' waits.
         """
         return self._waited_seconds / self._all_readers
 

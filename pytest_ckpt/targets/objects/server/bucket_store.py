@@ -101,9 +101,9 @@ class StoredPart:
 class Object:
     """A complete object in a bucket.
 
-    ``crc32`` is in S3's form: the CRC-32 of the bytes of a single piece. For several pieces it is the CRC-32 of their
-    CRC-32s, ``-``, and the number of pieces. ``modified`` is in seconds since 1970. ``checksums`` are the other
-    checksums that the client sent, by header.
+    ``crc32`` is in S3's form. For an object from a single PUT, it is the CRC-32 of the bytes. For an object from a
+    multipart upload, it is the CRC-32 of the pieces' CRC-32s, then ``-`` and the number of pieces. ``modified`` is
+    in seconds since 1970. ``checksums`` are the other checksums that the client sent, by header.
     """
 
     pieces: tuple[StoredPart, ...]
