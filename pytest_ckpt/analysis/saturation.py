@@ -10,8 +10,8 @@ scalability law, 1993), so that more clients can get less
 
 The models are fitted to logarithms, because rates vary by factors. A projected interval contains the projections of all
 shapes that the measured rates do not rule out. A shape is ruled out if its profile likelihood is outside the 90 % limit
-around the best shape's (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap of one model would ignore other
-models that fit equally well but extrapolate differently.
+around the best shape's (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap of one model would ignore
+other models that fit equally well but extrapolate differently.
 """
 
 from __future__ import annotations
