@@ -50,7 +50,7 @@ def is_refused(settings):
 
 
 def maximum_processes():
-    """Return the highest accepted number of ranks with the highest possible number of operations."""
+    """Return the highest number of ranks with which a run of `MAXIMUM_OPERATIONS` is accepted."""
     fits, too_many = 1, 16_384
     while too_many - fits > 1:
         middle = (fits + too_many) // 2

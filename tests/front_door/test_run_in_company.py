@@ -115,8 +115,8 @@ def test_they_are_none_of_the_loads(run: Run) -> None:
 def test_two_jobs_save_at_a_pace_in_turns(run: Run) -> None:
     """Two halves of the ranks act as two jobs. In turns, one half is measured while the other half saves too.
 
-    At the required rate, a save of the whole checkpoint would take too long for a rehearsal. So a smaller checkpoint
-    is saved at this rate, in one second.
+    A paced save of the whole checkpoint takes 0.8 of the save limit, which is too long for a rehearsal. So a smaller
+    checkpoint is saved at the same rate; its save takes 1 s.
     """
     found = run.measurement(SUBJECT)["patterns"]["neighbour"]
     pace = found["pace"]

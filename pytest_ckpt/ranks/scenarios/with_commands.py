@@ -140,7 +140,7 @@ class RunWithCommands(ABC):
         return self._do.one(self._name, action, self._count)
 
     def _hold(self, tried: TrialResult) -> TrialResult:
-        """Return ``tried``, during which no fault was injected. Raises OSError if this operation failed."""
+        """Return ``tried``, the result of an operation without an injected fault. Raises OSError if it failed."""
         if tried.failed:
             raise OSError(0, f"no fault was injected, but a {tried.operation.kind} failed: {tried.operation.error}")
         return tried

@@ -245,7 +245,8 @@ def _on_store(
 
 
 def _left_of(run_id: str) -> list[int]:
-    """Wait, for a limited time, until all processes of a run and of its sweep have ended.
+    """Wait, for a limited time, until all processes of a run, and the processes that clean up after it, have
+    ended.
 
     Return the ids of the processes that remain.
     """
