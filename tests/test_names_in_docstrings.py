@@ -20,7 +20,6 @@ ELSEWHERE = {
     "facts/options.py": {"add_argument"},
     "grading/catalogue.py": {"catalogue_names"},
     "judging/requirement.py": {"test_strategies_of_tiers"},
-    "plugin/fixtures.py": {"measurement"},
     "plugin/hookspecs.py": {"environment", "token", "limits", "saves", "loads", "storm", "make"},
     "plugin/session_hooks.py": {"python_files"},
     "published/facts.py": {"llama_405b", "llama3_405b"},
