@@ -215,6 +215,7 @@ def render(document: dict[str, Any]) -> str:
         goodput=certificate_charts.goodput(document.get("training") or [], cluster.get("accelerators", 1)),
         storage=_storage(document),
         signature=_signature(document),
+        conditions=_conditions(document),
         amount=view.amount(subjects),
         ceiling=_ceiling(document),
         methods=view.methods(document),
@@ -227,7 +228,7 @@ def render(document: dict[str, Any]) -> str:
         conclusions=view.how_sure(document),
         causes=front.causes(document),
         advisory_failures=front.advisory_failures(document),
-        unread_copies=view.unread_copies(document),
+        not_tested=[*view.unread_copies(document), *(document.get("not_tested") or [])],
         matrix=front.matrix(document),
         maximum_columns=front.MAXIMUM_COLUMNS,
         between=charts.BETWEEN,
@@ -253,10 +254,33 @@ def _signature(document: Mapping[str, Any]) -> str:
     """Return a sentence on the signature of the run's report. The signature is created after this page."""
     if document.get("judged_again"):
         return "this page is not signed; pytest-ckpt verify DIRECTORY shows who signed the run"
-    is_signed = any(s["option"] == "--ckpt-sign" and s["value"] for s in document.get("settings") or [])
-    if is_signed and (document.get("run") or {}).get("directory"):
+    if _is_signed(document):
         return "attestation.dsse.json, made with the key of whoever ran it: pytest-ckpt verify DIRECTORY --key PUBLIC"
     return "not signed: a report of the party that ran it"
+
+
+def _conditions(document: view.Document) -> str:
+    """Return the conditions under which the grade is valid, as one phrase; empty for a published result."""
+    if document.get("published"):
+        return ""
+    system = document.get("system") or {}
+    hosts = {host for m in document.get("measurements") or [] for host in m["hosts"]}
+    is_network_known = any("network:" in rate and "unknown" not in rate for rate in _network_rates(document))
+    phrases = (
+        "" if _is_signed(document) else "not signed",
+        "tester as declared" if (system.get("tester") or {}).get("role") else "tester not declared",
+        "system as declared" if system.get("system") else "system not described",
+        f"measured from {_counted(len(hosts), 'host')}" if hosts else "nothing measured",
+        "" if is_network_known or not hosts else "network rate of the clients unknown",
+        "each load read one copy of the model" if view.unread_copies(document) else "",
+    )
+    return "; ".join(filter(None, phrases))
+
+
+def _is_signed(document: view.Document) -> bool:
+    """Return whether the run signs its report."""
+    is_signed = any(s["option"] == "--ckpt-sign" and s["value"] for s in document.get("settings") or [])
+    return is_signed and bool((document.get("run") or {}).get("directory")) and not document.get("judged_again")
 
 
 def _ceiling(document: view.Document) -> str:
@@ -274,8 +298,8 @@ def _content_rates(document: view.Document) -> Iterator[str]:
     if ceilings:
         makes, compares = (min(c[f"{name}_bytes_per_second"] for c in ceilings) for name in ("makes", "compares"))
         yield (
-            f"without storage, the slowest host makes the content of a save at {units.format_rate(makes)} and compares "
-            f"the content of a load at {units.format_rate(compares)}"
+            f"a host without storage makes the content of a save at {units.format_rate(makes)} and compares the "
+            f"content of a load at {units.format_rate(compares)} (the slowest host)"
         )
 
 
@@ -387,6 +411,7 @@ def _environment() -> jinja2.Environment:
         "table_rows": table_rows,
         "listed_requests": listed_requests,
         "column_formats": column_formats,
+        "column_of_seconds": seconds_format,
         "group_readings": group_readings,
         "host_rates": rates_of_hosts,
         "MAXIMUM_HOSTS": MAXIMUM_HOSTS,
