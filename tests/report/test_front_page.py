@@ -153,6 +153,7 @@ def test_a_late_time_of_clients_that_are_too_slow_is_marked_as_not_judged():
     late = [row for row in page.split("</tr>") if 'class="of">save<' in row]
     assert late
     assert all("not judged: client too slow" in row and "bad-text" not in row for row in late)
+    assert all('class="over"' not in row and row.endswith(">–</td>") for row in late)
 
 
 def test_failures_come_first_each_with_its_step_and_what_asks_for_the_same_stands_together():
