@@ -125,7 +125,7 @@ def nobody_commits(_entries: object) -> Any:
 def turns(round_number: int) -> tuple[str, ...]:
     """Return plain torch and the two engines in their order in this round.
 
-    Each of them goes first in turn, so that a drift of the machine favours none of them.
+    Each goes first in turn, so that a drift of the machine does not favour one of them.
     """
     first = round_number % len(_WAYS)
     return _WAYS[first:] + _WAYS[:first]

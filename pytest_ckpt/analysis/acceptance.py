@@ -11,8 +11,9 @@ import bisect
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from pytest_ckpt.facts.verdict import TimeEstimate
 
 CONFIDENCE = 0.95
 SHARE = 0.99
@@ -117,22 +118,11 @@ def _at_least(met: int, trials: int, share: float) -> float:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tolerance:
-    """An estimated upper bound for the times of a given share of all operations.
-
-    ``fit`` measures whether the times are log-normal: 1 is a perfect fit. It is the correlation of the normal
-    probability plot of the logarithms (Filliben, Technometrics 17, 1975). The estimate is doubtful if 95 % of
-    log-normal samples have a better fit.
-    """
-
-    seconds: float
-    fit: float
-    is_doubtful: bool
-
-
-def tolerance(seconds: Sequence[float], share: float = SHARE, confidence: float = CONFIDENCE) -> Tolerance | None:
+def tolerance(seconds: Sequence[float], share: float = SHARE, confidence: float = CONFIDENCE) -> TimeEstimate | None:
     """Return the log-normal tolerance bound of times in seconds.
+
+    The fit is the correlation of the normal probability plot of the logarithms (Filliben, Technometrics 17, 1975). The
+    estimate is doubtful if 95 % of log-normal samples have a better fit.
 
     Returns None for fewer than ``MINIMUM_TIMES`` times, for times of 0, and for times without variance.
     """
@@ -145,7 +135,7 @@ def tolerance(seconds: Sequence[float], share: float = SHARE, confidence: float 
     bound = statistics.fmean(logs) + k_factor(len(logs), share, confidence) * spread
     fit = statistics.correlation(logs, _medians_of_order(len(logs)))
     low = max(value for count, value in _LOW_FITS if count <= len(logs))
-    return Tolerance(seconds=math.exp(bound), fit=fit, is_doubtful=fit < low)
+    return TimeEstimate(seconds=math.exp(bound), share=share, confidence=confidence, fit=fit, is_doubtful=fit < low)
 
 
 def _medians_of_order(count: int) -> list[float]:

@@ -202,16 +202,7 @@ def _estimate(operations: Sequence[Operation], wanted: Assurance) -> TimeEstimat
     is_alike = len({o.bytes for o in operations}) == 1
     if not (is_alike and _is_exact(operations)):
         return None
-    found = tolerance([o.seconds for o in operations], wanted.share, wanted.confidence)
-    if not found:
-        return None
-    return TimeEstimate(
-        seconds=found.seconds,
-        share=wanted.share,
-        confidence=wanted.confidence,
-        fit=found.fit,
-        is_doubtful=found.is_doubtful,
-    )
+    return tolerance([o.seconds for o in operations], wanted.share, wanted.confidence)
 
 
 def _how_sure(

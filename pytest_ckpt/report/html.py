@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.environment import HostNetwork
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED, fact_text
@@ -265,13 +266,12 @@ def _conditions(document: view.Document) -> str:
         return ""
     system = document.get("system") or {}
     hosts = {host for m in document.get("measurements") or [] for host in m["hosts"]}
-    is_network_known = any("network:" in rate and "unknown" not in rate for rate in _network_rates(document))
     phrases = (
         "" if _is_signed(document) else "not signed",
         "tester as declared" if (system.get("tester") or {}).get("role") else "tester not declared",
         "system as declared" if system.get("system") else "system not described",
         f"measured from {_counted(len(hosts), 'host')}" if hosts else "nothing measured",
-        "" if is_network_known or not hosts else "network rate of the clients unknown",
+        "" if _known_networks(document) or not hosts else "network rate of the clients unknown",
         "each load read one copy of the model" if view.unread_copies(document) else "",
     )
     return "; ".join(filter(None, phrases))
@@ -303,11 +303,17 @@ def _content_rates(document: view.Document) -> Iterator[str]:
         )
 
 
-def _network_rates(document: view.Document) -> Iterator[str]:
+def _known_networks(document: view.Document) -> list[HostNetwork]:
+    """Return the networks of hosts whose rate was measured or stated."""
     networks = networks_of((document.get("environment") or {}).get("hosts") or []).values()
+    return [n for n in networks if n.sends_bytes_per_second or n.receives_bytes_per_second]
+
+
+def _network_rates(document: view.Document) -> Iterator[str]:
+    networks = _known_networks(document)
     sends = [n.sends_bytes_per_second for n in networks if n.sends_bytes_per_second]
     receives = [n.receives_bytes_per_second for n in networks if n.receives_bytes_per_second]
-    if sends or receives:
+    if networks:
         rates = [
             f"{verb} {units.format_rate(min(of))}" for verb, of in (("sends", sends), ("receives", receives)) if of
         ]

@@ -17,6 +17,7 @@ from pytest_ckpt.facts.options import NOT_SET
 from pytest_ckpt.facts.strategies import STRATEGY_OF
 from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
+from pytest_ckpt.judging.verdicts import KIND_OF
 from pytest_ckpt.report.quantity import moment_text
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_share
 
@@ -112,7 +113,7 @@ class Subject:
 
     def undecided(self, kind: Kind) -> str:
         """Return the reason code if ``kind`` was measured but its verdict is ``not run``; otherwise empty."""
-        of_kind = [v for v in self.verdicts if v["id"] == kind.kind.upper() and kind.operations]
+        of_kind = [v for v in self.verdicts if KIND_OF.get(v["id"]) == kind.kind and kind.operations]
         return next((v["reason"] for v in of_kind if v["outcome"] == "not run"), "")
 
     @property
@@ -201,13 +202,12 @@ class Conclusion:
 
 def how_sure(document: Document) -> dict[str, list[Conclusion]]:
     """Return what the verdicts on SAVE and LOAD conclude about all saves and loads, by subject."""
-    kinds = {"SAVE": "save", "LOAD": "load"}
     conclusions: dict[str, list[Conclusion]] = {}
     for verdict in document.get("requirements") or []:
         bound, estimate = verdict.get("bound"), verdict.get("estimate")
-        if verdict["id"] in kinds and (bound or estimate):
-            kind, limit = kinds[verdict["id"]], verdict["limit"]
-            found = Conclusion(kind=kind, limit_seconds=limit, bound=bound, estimate=estimate)
+        kind = KIND_OF.get(verdict["id"])
+        if kind and (bound or estimate):
+            found = Conclusion(kind=kind, limit_seconds=verdict["limit"], bound=bound, estimate=estimate)
             conclusions.setdefault(verdict["subject"], []).append(found)
     return conclusions
 
@@ -236,7 +236,10 @@ def shares_shown(document: Document) -> list[str]:
     Subjects with equal shares are in one sentence.
     """
     subjects: dict[str, list[str]] = {}
-    for subject, bounds in _bounds(document).items():
+    for subject, conclusions in how_sure(document).items():
+        bounds = {f"{c.kind}s": c.bound for c in conclusions if c.bound}
+        if not bounds:
+            continue
         shares = " and ".join(
             f"{format_percent(bound['share'])} of {kind}{_misses(bound)}" for kind, bound in bounds.items()
         )
@@ -251,16 +254,6 @@ def _misses(bound: Document) -> str:
     """Return, in brackets, how many operations missed the limit and how many may; empty if no miss is allowed."""
     allowed = bound.get("misses_allowed")
     return f" ({bound['trials'] - bound['met']} of {bound['trials']} missed, {allowed} allowed)" if allowed else ""
-
-
-def _bounds(document: Document) -> dict[str, dict[str, Document]]:
-    """Return the proven bound on all saves and on all loads, by subject and then by kind (saves, loads)."""
-    kinds = {"SAVE": "saves", "LOAD": "loads"}
-    bounds: dict[str, dict[str, Document]] = {}
-    for verdict in document.get("requirements") or []:
-        if verdict["id"] in kinds and (bound := verdict.get("bound")):
-            bounds.setdefault(verdict["subject"], {})[kinds[verdict["id"]]] = bound
-    return bounds
 
 
 def unread_copies(document: Document) -> list[str]:
