@@ -244,21 +244,27 @@ def test_a_clone_that_is_wrong_fails(door: FrontDoor, subvolume: Path, name: str
 def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -> None:
     """SNAPSHOT fails if saves with a snapshot take more than 10 % longer than usual.
 
-    Each call takes 0.02 s without a snapshot. With a snapshot, the next write takes 5 s: more than other work on
-    the machine adds to a save, and one write after the snapshot is enough.
+    Without a snapshot, a save takes about 4 s: 80 writes, one after another. With a snapshot, the next write takes 5 s
+    longer, which is more than other work on the machine adds to a save. The command must act before the save ends, so
+    the seed requests each of the six snapshots in the first third of a save.
     """
     clone = door.home / "clone"
-    usual = shlex.join(target.fault_command("slow file", seconds=0.02))
+    usual = {"seconds": 0.05, "writes_only": True}
     slower = shlex.join(
         target.fault_command("writes trickle", maximum_bytes=1 << 20, bytes_per_second=1e9, first_seconds=5)
     )
     clear = shlex.join(target.clear_command)
     # A save continues during the copy, so files that it renames are missing when the copy reaches them.
     take = script(door.home, "take", f"{slower}\ncp -a {target.backing} {clone} || true\necho {clone}")
-    remove = script(door.home, "remove", f'{clear}\n{usual}\nrm -r "$1"')
-    target.fault("slow file", seconds=0.02)
-    # A save makes many writes, so some come after the snapshot, even on a busy machine.
-    run = door.run(*snapshots(door, take, remove, "0.10"), "--ckpt-engine=io-size=64KiB", target=target.path)
+    usual_again = shlex.join(target.fault_command("slow file", **usual))
+    remove = script(door.home, "remove", f'{clear}\n{usual_again}\nrm -r "$1"')
+    target.fault("slow file", **usual)
+    run = door.run(
+        *snapshots(door, take, remove, "0.10"),
+        "--ckpt-engine=io-size=64KiB,depth=1",
+        "--ckpt-seed=2847",
+        target=target.path,
+    )
     verdict = run.verdict("SNAPSHOT")
     assert (verdict["outcome"], verdict["reason"], verdict["limit"]) == ("failed", "over limit", 0.10), verdict
     assert verdict["measured"] > 0.10
