@@ -30,7 +30,9 @@ from typing import Any
 
 import pytest
 
-# Modules whose tests are long and independent. Each test is a separate unit of work, and they begin first.
+# Its longest test runs all fast tests in one process, so it begins before all others: at the end, no other could run.
+LONGEST = "tests/test_one_row_a_thing.py"
+# Modules whose tests are long and independent. Each test is a separate unit of work, and they begin next.
 SPREAD = (
     "tests/file_systems/test_real_file_systems.py",
     "tests/conformance/test_matrix.py",
@@ -355,7 +357,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
-    order = {module: place for place, module in enumerate((*SPREAD, *LONG, *LONG_WITHOUT_LAB))}
+    order = {module: place for place, module in enumerate((LONGEST, *SPREAD, *LONG, *LONG_WITHOUT_LAB))}
     items.sort(
         key=lambda item: (
             _is_alone(item),
