@@ -112,7 +112,7 @@ class EngineSpec(NamedTuple):
 BUILT_IN = (
     EngineSpec(
         name="stream",
-        help="the files of torch.save by direct requests, with memory that does not depend on the model",
+        help="the file format of torch.save without PyTorch: direct I/O, and little memory for any model",
         make="pytest_ckpt.ranks.engines.stream.engine:make",
         memory=MemoryRule(process_bytes=100_000_000),
         stages=True,

@@ -379,7 +379,9 @@ def make_document(
     """
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)
-    sizes = cluster_sizes(plan, measurements)
+    # A published result has no proof of uncached loads; its page states what its loads imply, and certifies nothing.
+    uncached = [v for v in judgement.verdicts if v.id == "COLD" and foresees]
+    sizes = cluster_sizes(plan, measurements, {str(v.subject) for v in uncached if v.outcome != "met"})
     target = to_plain(environment.get("target") or {})
     kind = str(target.get("kind", ""))
     has_files = "paths" in (target.get("capabilities") or ())

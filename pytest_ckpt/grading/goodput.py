@@ -19,7 +19,7 @@ from pytest_ckpt.sizing.limits import sufficient_up_to_accelerators
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.sizing.limits import ClusterLimits
@@ -34,7 +34,8 @@ class ClusterSize:
     """The largest cluster, in accelerators, whose limits a subject's times meet: by saves, by loads, and by both.
 
     The slowest operations are left out if the sampling plan of ``--ckpt-confidence`` permits them to miss the limit. A
-    size is None if the measurement is missing, or too short or too small to be projected.
+    size is None if the measurement is missing, or too short or too small to be projected. Without
+    ``is_load_proven``, COLD was not met: loads may have come from a cache, so they imply no size.
     """
 
     subject: Text
@@ -42,6 +43,7 @@ class ClusterSize:
     load: Count | None
     overall: Count | None
     projected: bool
+    is_load_proven: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,8 +88,13 @@ class TrainingRow:
     clusters: tuple[ClusterGoodput, ...]
 
 
-def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
-    """Return the largest cluster for which the times are sufficient, for each measurement."""
+def cluster_sizes(
+    plan: Plan, measurements: Sequence[Measurement], unproven_loads: Collection[str] = ()
+) -> list[ClusterSize]:
+    """Return the largest cluster for which the times are sufficient, for each measurement.
+
+    ``unproven_loads`` are the subjects whose loads were not proven to come from the storage.
+    """
     rows = []
     for m in measurements:
         # An operation that is too short or too small implies no limit of another cluster.
@@ -100,7 +107,8 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
         # Background saves have more limits, and these allow no misses.
         deciding = blocking[misses if strategy_of(m.subject).blocks else 0] if blocking else 0.0
         by_save = sufficient_up_to_accelerators("save", deciding, plan.limits) if blocking else None
-        by_load = sufficient_up_to_accelerators("load", load, plan.limits) if load else None
+        is_load_proven = str(m.subject) not in unproven_loads
+        by_load = sufficient_up_to_accelerators("load", load, plan.limits) if load and is_load_proven else None
         overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
         rows.append(
             ClusterSize(
@@ -109,6 +117,7 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
                 load=by_load,
                 overall=overall,
                 projected=m.share < 1,
+                is_load_proven=is_load_proven,
             )
         )
     return rows

@@ -155,6 +155,25 @@ def open_points(document: Document) -> list[OpenPoint]:
     ]
 
 
+def after_certificate(document: Document, *, is_signed: bool) -> list[str]:
+    """Return what a buyer does next with a certificate; nothing for another grade."""
+    if document["grade"] != "certified":
+        return []
+    tester = ((document.get("system") or {}).get("tester") or {}).get("role")
+    untried = document.get("not_tested") or view.unread_copies(document)
+    steps = (
+        "Verify the run directory and its signature: pytest-ckpt verify DIRECTORY --key PUBLIC."
+        if is_signed
+        else "Ask for the run directory, signed with --ckpt-sign, and verify it: pytest-ckpt verify DIRECTORY.",
+        "" if tester else "Ask whether the vendor, the buyer or a third party tested.",
+        "Decide which points under “Not proven and not tried” the purchase depends on, and require them."
+        if untried
+        else "",
+        "Repeat the run on the delivered system.",
+    )
+    return [step for step in steps if step]
+
+
 _CAUSES: Mapping[str, frozenset[Reason]] = {
     "slower than the limit": frozenset({"over limit", "uneven", "not steady"}),
     "data lost, wrong or not durable": frozenset({"wrong bytes", "missing bytes", "not durable"}),

@@ -217,10 +217,12 @@ def render(document: dict[str, Any]) -> str:
         storage=_storage(document),
         signature=_signature(document),
         conditions=_conditions(document),
+        times=" ".join(filter(None, (view.closest_to_limits(subjects), *view.shares_shown(document)))),
+        after_certificate=front.after_certificate(document, is_signed=_is_signed(document)),
         amount=view.amount(subjects),
         ceiling=_ceiling(document),
         methods=view.methods(document),
-        is_reduced=any((m.get("scale") or 1) != 1 for m in document.get("measurements") or []),
+        reduced_scales=sorted({m.get("scale") or 1.0 for m in document.get("measurements") or []} - {1.0}),
         stages=certificate_charts.stages(document.get("stages") or {}),
         hosts=group_hosts((document.get("environment") or {}).get("hosts") or []),
         heat_levels=certificate_charts.heat_legend(),
@@ -271,7 +273,7 @@ def _conditions(document: view.Document) -> str:
         "tester as declared" if (system.get("tester") or {}).get("role") else "tester not declared",
         "system as declared" if system.get("system") else "system not described",
         f"measured from {_counted(len(hosts), 'host')}" if hosts else "nothing measured",
-        "" if _known_networks(document) or not hosts else "network rate of the clients unknown",
+        "" if _known_networks(document) or not hosts or _is_local(document) else "network rate of the clients unknown",
         "each load read one copy of the model" if view.unread_copies(document) else "",
     )
     return "; ".join(filter(None, phrases))
@@ -298,8 +300,8 @@ def _content_rates(document: view.Document) -> Iterator[str]:
     if ceilings:
         makes, compares = (min(c[f"{name}_bytes_per_second"] for c in ceilings) for name in ("makes", "compares"))
         yield (
-            f"a host without storage makes the content of a save at {units.format_rate(makes)} and compares the "
-            f"content of a load at {units.format_rate(compares)} (the slowest host)"
+            f"per host, without storage: saves {units.format_rate(makes)}, loads {units.format_rate(compares)} "
+            "(slowest host)"
         )
 
 
@@ -319,8 +321,13 @@ def _network_rates(document: view.Document) -> Iterator[str]:
         ]
         basis = "as the user stated it" if any(n.basis == "stated" for n in networks) else "measured between hosts"
         yield f"network: slowest host {' and '.join(rates)}, {basis}"
-    elif any(m.get("client_ceilings") for m in document.get("measurements") or []):
+    elif any(m.get("client_ceilings") for m in document.get("measurements") or []) and not _is_local(document):
         yield "network: its rate is unknown, so the network may have limited these times, and not the storage"
+
+
+def _is_local(document: view.Document) -> bool:
+    """Return whether the target is a file system of the host that used it, so that no network was between them."""
+    return bool(((document.get("environment") or {}).get("target") or {}).get("is_local"))
 
 
 def _topology(document: Mapping[str, Any]) -> str:
@@ -427,7 +434,7 @@ def _environment() -> jinja2.Environment:
 
 def _options_whole(sentence: str) -> Markup:
     """Return a sentence as HTML in which no line break divides an option's name."""
-    return Markup(_OPTION.sub(r'<span class="nowrap">\g<0></span>', str(escape(sentence))))
+    return Markup(_OPTION.sub(r'<span class="nowrap">\g<0></span>', str(escape(printable(sentence)))))
 
 
 def _finalize(value: Any) -> Any:

@@ -39,6 +39,7 @@ _NARROWEST = 20
 _NOT_PROJECTED = (
     "sufficient for up to: not stated if an operation took less than 1 s, or if a checkpoint was less than 1 GB a host"
 )
+_NOT_PROVEN = "sufficient for up to: not stated for loads that were not proven to come from the storage (COLD)"
 _COLUMNS = "{:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>15}"
 
 
@@ -107,7 +108,7 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
     width = max(_NARROWEST, *(len(subject.name) for subject in subjects))
     heads = ("", "slowest", "limit", "margin", "needed", "got", "sufficient for")
     lines: list[Line] = [(f"{'checkpoint':<{width}} {_COLUMNS.format(*heads)}", {"bold": True})]
-    projected = is_short = False
+    projected = is_short = is_unproven = False
     for subject in subjects:
         if subject.measurement is None:
             lines.append((f"{subject.name:<{width}} not run", {"yellow": True}))
@@ -115,8 +116,11 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
         for kind in subject.kinds:
             mark = "*" if kind.projected and kind.sufficient_up_to_accelerators is not None else ""
             projected = projected or bool(mark)
+            is_unproven = is_unproven or not kind.is_proven
             is_short = is_short or (
-                kind.sufficient_up_to_accelerators is None and len(kind.operations) == kind.planned > 0
+                kind.is_proven
+                and kind.sufficient_up_to_accelerators is None
+                and len(kind.operations) == kind.planned > 0
             )
             name = subject.name if kind.kind == "save" else ""
             row = _COLUMNS.format(
@@ -134,6 +138,8 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
         lines.append(("* accelerators, projected from a reduced size: not certified", {}))
     if is_short:
         lines += _wrapped(_NOT_PROJECTED, {})
+    if is_unproven:
+        lines += _wrapped(_NOT_PROVEN, {})
     return [*lines, ("", {})]
 
 

@@ -19,7 +19,7 @@ from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
 from pytest_ckpt.judging.verdicts import KIND_OF
 from pytest_ckpt.report.quantity import moment_text
-from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_share
+from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds, format_share
 
 Document = Mapping[str, Any]
 RehearsalResult = Literal["passed", "failed", "incomplete"]
@@ -37,6 +37,7 @@ class Kind:
     bytes: int | None
     sufficient_up_to_accelerators: int | None
     projected: bool
+    is_proven: bool
 
     @property
     def seconds(self) -> list[float]:
@@ -212,6 +213,26 @@ def how_sure(document: Document) -> dict[str, list[Conclusion]]:
     return conclusions
 
 
+def closest_to_limits(subjects: Sequence[Subject]) -> str:
+    """Return a sentence on the save and on the load that used the largest share of their limits.
+
+    Times that were not judged are left out. Without times, the sentence is empty.
+    """
+    phrases = []
+    for kinds in zip(*(subject.kinds for subject in subjects), strict=True):
+        judged = [
+            (kind.margin, kind, subject.name)
+            for kind, subject in zip(kinds, subjects, strict=True)
+            if kind.margin is not None and not subject.undecided(kind)
+        ]
+        if judged:
+            _, kind, name = min(judged, key=lambda of: of[0])
+            took, limit = (format_seconds(s) for s in (kind.slowest_seconds or 0.0, kind.limit_seconds or 0.0))
+            phrases.append(f"slowest {kind.kind} {took} of {limit} allowed ({name})")
+    text = ", ".join(phrases)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
 def amount(subjects: Sequence[Subject]) -> str:
     """Return a phrase with the bytes and the number of all timed saves and loads.
 
@@ -244,7 +265,7 @@ def shares_shown(document: Document) -> list[str]:
             f"{format_percent(bound['share'])} of {kind}{_misses(bound)}" for kind, bound in bounds.items()
         )
         confidence = format_share(next(iter(bounds.values()))["confidence"])
-        sentence = f"how sure ({confidence}): at least {shares} meet the limit, if independent"
+        sentence = f"With {confidence} confidence, at least {shares} meet the limit, if independent"
         subjects.setdefault(sentence, []).append(subject)
     is_one = len(subjects) == 1
     return [f"{sentence}." if is_one else f"{sentence}: {', '.join(of)}." for sentence, of in subjects.items()]
@@ -378,6 +399,7 @@ def _kind(kind: str, document: Document, plan: Document, ran: Document, size: Do
         bytes=amount,
         sufficient_up_to_accelerators=size.get(kind),
         projected=bool(size.get("projected")),
+        is_proven=kind == "save" or size.get("is_load_proven", True),
     )
 
 

@@ -43,5 +43,5 @@ def test_the_first_page_shows_the_ceiling_of_the_slowest_host_and_the_next_step(
     page = (run.report / "certificate.html").read_text()
     front = page[: page.index('id="limits"')]
     assert "Client ceiling" in front
-    assert "a host without storage makes the content" in front
+    assert "per host, without storage: saves" in front
     assert "Use more or faster clients" in front

@@ -31,7 +31,8 @@ class Page(HTMLParser):
         self.attributes: list[tuple[str, str | None]] = []
         self.words: list[str] = []
         self.open: list[str] = []
-        self.feed(page)
+        # These elements only prevent line breaks, so they do not separate words.
+        self.feed(re.sub(r'<span class="nowrap">(.*?)</span>', r"\1", page))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)

@@ -11,6 +11,7 @@ from pytest_ckpt.facts.verdict import REASONS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.report import front, view
 from pytest_ckpt.report.html import render
+from pytest_ckpt.support.units import format_seconds
 from tests.support import browser, made_up_run, report_pages
 
 
@@ -292,7 +293,8 @@ def test_a_rehearsal_says_which_options_a_certificate_needs(tmp_path):
     assert made["grade"] == "rehearsal"
     assert "--ckpt-profile=acceptance" in made["to_certify"]
     page = render(made)
-    (next_steps,) = re.findall(r'id="exceptions".*?</ul>', page, re.DOTALL)
+    (part,) = re.findall(r'id="exceptions".*?</ul>', page, re.DOTALL)
+    next_steps = part.replace('<span class="nowrap">', "").replace("</span>", "")
     assert "For a certificate: " in next_steps
     assert all(remedy.partition(",")[0] in next_steps for remedy in made["to_certify"])
     assert report_pages.document("certified")["to_certify"] == []
@@ -300,7 +302,7 @@ def test_a_rehearsal_says_which_options_a_certificate_needs(tmp_path):
 
 def test_engine_and_strategy_are_explained_where_they_stand():
     front_page = render(report_pages.document("certified")).partition('id="limits"')[0]
-    assert "<dt>Method</dt><dd>engine stream: the files of torch.save by direct requests" in front_page
+    assert "<dt>Method</dt><dd>engine stream: the file format of torch.save without PyTorch" in front_page
     assert "; strategy sync: training waits until the checkpoint is committed</dd>" in front_page
 
 
@@ -320,10 +322,69 @@ def test_the_first_page_names_the_advisory_failures_with_their_reasons():
 def test_the_first_page_says_that_a_client_was_the_limit():
     made = report_pages.document("certified")
     hosts = made["measurements"][0]["client_ceilings"]
-    rates = "makes the content of a save at 41.3 GB/s and compares the content of a load at 46.8 GB/s"
-    assert f"a host without storage {rates} (the slowest host)" in render(made)
+    rates = "per host, without storage: saves 41.3 GB/s, loads 46.8 GB/s (slowest host)"
+    assert rates in render(made)
     assert hosts
     limited = made | {"client_limits": ["the client is the limit: in saves of a n1 moved 1 GB/s"]}
     assert "The client is the limit: in saves of a n1 moved 1 GB/s." in render(limited).partition('id="limits"')[0]
     without = made | {"measurements": [m | {"client_ceilings": []} for m in made["measurements"]]}
     assert "<dt>Client ceiling</dt><dd>unknown, so the client may have been the limit" in render(without)
+
+
+def test_the_first_page_states_the_times_that_are_closest_to_their_limits():
+    made = report_pages.document("certified")
+    part = render(made).partition('id="times"')[2].partition("</p>")[0]
+    found = {kind: [s.kinds[place] for s in view.subjects(made)] for place, kind in enumerate(("save", "load"))}
+    for kind, of_subjects in found.items():
+        least = min(of_subjects, key=lambda of: of.margin)
+        times = f"{format_seconds(least.slowest_seconds)} of {format_seconds(least.limit_seconds)} allowed"
+        assert f"lowest {kind} {times} (llama3-" in part
+    assert "With 95 % confidence, at least 74.1 % of saves and 74.1 % of loads meet the limit, if independent." in part
+    weak = [v | {"outcome": "not run", "reason": "client too slow"} for v in made["requirements"] if v["id"] == "SAVE"]
+    others = [v for v in made["requirements"] if v["id"] != "SAVE"]
+    part = render(made | {"requirements": weak + others}).partition('id="times"')[2].partition("</p>")[0]
+    assert "Slowest load" in part
+    assert "lowest save" not in part
+    assert 'id="times"' not in render(made | {"measurements": [], "requirements": []})
+
+
+def test_a_certificate_states_what_its_buyer_does_next():
+    made = report_pages.document("certified")
+    part = render(made).partition('id="after-certificate"')[2].partition("</ul>")[0]
+    assert part.count("<li>") == 4
+    assert "Ask whether the vendor, the buyer or a third party tested." in part
+    third = made["system"] | {"tester": {"role": "third party"}}
+    signed = [s | {"value": "key.pem"} if s["option"] == "--ckpt-sign" else s for s in made["settings"]]
+    run = made["run"] | {"directory": "run"}
+    page = render(made | {"system": third, "settings": signed, "run": run})
+    part = page.partition('id="after-certificate"')[2].partition("</ul>")[0]
+    assert "Verify the run directory and its signature" in part
+    assert "Ask " not in part
+    assert 'id="after-certificate"' not in render(report_pages.document("not certified"))
+
+
+def test_loads_that_may_have_come_from_a_cache_imply_no_size_of_cluster():
+    # The first measurement ends during its loads, so COLD has no result.
+    ended, complete = made_up_run.report(fails_after=15)["sufficient_up_to_accelerators"]
+    assert (ended["load"], ended["overall"], ended["is_load_proven"]) == (None, None, False)
+    assert ended["save"]
+    assert complete["load"]
+    assert complete["is_load_proven"]
+    made = report_pages.document("certified")
+    note = "not stated for loads that were not proven to come from the storage"
+    assert note not in render(made)
+    sizes = [
+        s | {"load": None, "overall": None, "is_load_proven": False} for s in made["sufficient_up_to_accelerators"]
+    ]
+    page = render(made | {"sufficient_up_to_accelerators": sizes})
+    assert note in page
+    rows = re.findall(r'<td class="of">load</td>.*?</tr>', page.partition('class="glance"')[2], re.DOTALL)
+    assert rows[0].endswith('<td class="n">–</td></tr>')
+
+
+def test_a_bar_that_is_cut_off_states_the_share_of_the_limit():
+    made = report_pages.document("not certified")
+    used = [1 - kind.margin for s in view.subjects(made) for kind in s.kinds if kind.margin is not None]
+    shares = [f"{share:.2f}" for share in used if share > 1.25]
+    assert shares
+    assert re.findall(r'data-used="([^ ]+) ×"', render(made)) == shares

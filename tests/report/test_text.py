@@ -83,24 +83,24 @@ def test_a_rehearsal_says_how_it_went(change: Document, ending: str) -> None:
 
 
 def _bounded(document: Document, shares: dict[tuple[str, str], float]) -> list[str]:
-    """Set the proven share of saves and loads within their limits; return the "how sure" lines of the text output."""
+    """Set the proven share of saves and loads within their limits; return the lines of text that state it."""
     for v in document["requirements"]:
         share = shares.get((v["id"], v["subject"]))
         v["bound"] = None if share is None else {"trials": 10, "met": 10, "share": share, "confidence": 0.95}
-    return [line for line in _text(document).splitlines() if "how sure" in line]
+    return [line for line in _text(document).splitlines() if "% confidence" in line]
 
 
 def test_the_closing_lines_say_how_sure_saves_and_loads_are_in_one_line() -> None:
     document = report(models="llama3-8b,llama3-70b", ranks=64)
     first, second = dict.fromkeys(v["subject"] for v in document["requirements"] if v["id"] == "SAVE")
     every = {(kind, name): 0.741 for kind in ("SAVE", "LOAD") for name in (first, second)}
-    said = "  how sure (95 %): at least 74.1 % of saves and 74.1 % of loads meet the limit, if independent"
+    said = "  With 95 % confidence, at least 74.1 % of saves and 74.1 % of loads meet the limit, if independent"
     assert _bounded(document, every) == [f"{said}."]
     apart = _bounded(document, every | {("SAVE", second): 0.605})
     assert len(apart) == 2
     assert all(re.search(rf": {name}\.", " ".join(_text(document).split())) for name in (first, second))
     assert _bounded(document, {("LOAD", first): 0.741}) == [
-        "  how sure (95 %): at least 74.1 % of loads meet the limit, if independent."
+        "  With 95 % confidence, at least 74.1 % of loads meet the limit, if independent."
     ]
     assert not _bounded(document, {})
 
