@@ -30,7 +30,7 @@ _REPRODUCE = 'Run the command after "to reproduce", then look at mount options a
     next_step=_REPRODUCE,
     help="A check of the target's behaviour failed",
 )
-def test_a_rename_replaces_at_once(observation: Observation, maximum: float | None) -> Decision:
+def test_a_rename_is_atomic(observation: Observation, maximum: float | None) -> Decision:
     """During a rename every reader sees the old checkpoint or the new one, and never a missing or partial one.
 
     Checkpoints are written under a temporary name and renamed when complete. A reader polls while files and whole
@@ -48,7 +48,7 @@ def test_a_rename_replaces_at_once(observation: Observation, maximum: float | No
     help="STALE, VISIBLE, NAMES on NFS",
     also_known_as=("NVIDIA N-011", "IO500 rule 2"),
 )
-def test_what_was_closed_is_read_elsewhere(observation: Observation, maximum: float | None) -> Decision:
+def test_a_closed_file_is_read_on_another_client(observation: Observation, maximum: float | None) -> Decision:
     """After one client closes a file, another client reads the new bytes at its first open.
 
     Every restore on more than one node relies on close-to-open consistency. The test uses new and rewritten files. In
@@ -67,7 +67,7 @@ def test_what_was_closed_is_read_elsewhere(observation: Observation, maximum: fl
     next_step=_CLIENTS,
     help="A check of the target's behaviour failed",
 )
-def test_who_sees_a_checkpoint_finds_all_of_it(observation: Observation, maximum: float | None) -> Decision:
+def test_a_visible_checkpoint_is_complete(observation: Observation, maximum: float | None) -> Decision:
     """When another client sees that a checkpoint is committed, it finds every file, complete, within 10 s of the
     commit.
 
@@ -88,7 +88,7 @@ def test_who_sees_a_checkpoint_finds_all_of_it(observation: Observation, maximum
     help="STALE, VISIBLE, NAMES on NFS",
     also_known_as=("NVIDIA HSS17",),
 )
-def test_no_client_works_with_old_names(observation: Observation, maximum: float | None) -> Decision:
+def test_no_client_uses_stale_names(observation: Observation, maximum: float | None) -> Decision:
     """One second after a change all clients agree on names, sizes and times, including new names.
 
     Jobs wait at a barrier and then open a file from another node. A client that caches attributes or names for longer
@@ -107,7 +107,7 @@ def test_no_client_works_with_old_names(observation: Observation, maximum: float
     next_step=_REPRODUCE,
     help="A check of the target's behaviour failed",
 )
-def test_one_creator_wins(observation: Observation, maximum: float | None) -> Decision:
+def test_exactly_one_creator_succeeds(observation: Observation, maximum: float | None) -> Decision:
     """Of several processes that create the same name exclusively (O_EXCL), exactly one succeeds.
 
     Software uses such files as locks: two winners would write the same checkpoint.
@@ -226,7 +226,7 @@ def test_concurrent_truncation_does_not_hang(observation: Observation, maximum: 
     next_step=_REPRODUCE,
     help="A check of the target's behaviour failed",
 )
-def test_a_directory_is_made_once_and_seen_by_all(observation: Observation, maximum: float | None) -> Decision:
+def test_a_directory_is_created_once_and_usable_by_all(observation: Observation, maximum: float | None) -> Decision:
     """Of several processes that create the same directory, one succeeds and all can immediately create files in it.
 
     Every rank creates the checkpoint's directory before it writes; a rank that cannot see the new directory fails.
@@ -242,7 +242,7 @@ def test_a_directory_is_made_once_and_seen_by_all(observation: Observation, maxi
     next_step=_REPRODUCE,
     help="A check of the target's behaviour failed",
 )
-def test_large_files_keep_their_offsets(observation: Observation, maximum: float | None) -> Decision:
+def test_large_files_are_read_at_their_offsets(observation: Observation, maximum: float | None) -> Decision:
     """Data written beyond 2 GiB, 4 GiB, 2 TiB and 8 TiB is read back from the same offsets, and the size is right.
 
     Saves into a single file exceed the offset limits of old drivers.
@@ -317,7 +317,7 @@ def test_acknowledged_saves_survive(observation: Observation, maximum: float | N
     next_step=_REPRODUCE,
     help="A check of the target's behaviour failed",
 )
-def test_success_never_claims_missing_bytes(observation: Observation, maximum: float | None) -> Decision:
+def test_acknowledged_bytes_are_never_missing(observation: Observation, maximum: float | None) -> Decision:
     """If write, fsync and close return without an error, the bytes are stored; otherwise one of them reports the error.
 
     Some storage reports a full quota or volume only at fsync or close; storage that never reports it loses checkpoints
@@ -334,7 +334,7 @@ def test_success_never_claims_missing_bytes(observation: Observation, maximum: f
     next_step="Keep the volume from filling (quota, retention). The storage must refuse a write that it cannot store.",
     help="FULL, COMMIT-FULL: a full volume damages checkpoints",
 )
-def test_a_full_volume_costs_no_checkpoint(observation: Observation, maximum: float | None) -> Decision:
+def test_a_full_volume_loses_no_checkpoint(observation: Observation, maximum: float | None) -> Decision:
     """If the volume fills during a save, the previous checkpoint loads, and the next save works once there is space.
 
     The failed save must not get the name of a complete one, and the error must reach the saving process.
@@ -387,7 +387,7 @@ def test_no_call_blocks_for_long(observation: Observation, maximum: float | None
     help="A check of the target's behaviour failed",
     also_known_as=("NVIDIA HSS14 (check flock)",),
 )
-def test_what_else_the_file_system_offers(observation: Observation, maximum: float | None) -> Decision:
+def test_file_system_capabilities(observation: Observation, maximum: float | None) -> Decision:
     """Locks, links, times, free space, names and further calls work as documented.
 
     These results are for operators and for software that uses such calls. Advisory.

@@ -25,7 +25,7 @@ _OF_STORE = 'Run the command after "to reproduce", and send its log to the vendo
     next_step=_CACHES,
     help="A check of the object store failed",
 )
-def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maximum: float | None) -> Decision:
+def test_a_visible_marker_means_a_complete_checkpoint(observation: Observation, maximum: float | None) -> Decision:
     """A client that sees the marker of a checkpoint finds every object that the marker names, complete.
 
     An object store has no rename, so a checkpoint is committed by its last object, the marker. Clients in two processes
@@ -43,7 +43,7 @@ def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maxi
     next_step=_CACHES,
     help="A check of the object store failed",
 )
-def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: float | None) -> Decision:
+def test_a_change_is_visible_immediately_on_every_client(observation: Observation, maximum: float | None) -> Decision:
     """After an object is put, overwritten or deleted, GET, HEAD and LIST of every client show the change immediately.
 
     A job on another node may restore a checkpoint right after its save. In the test, the clients look for each object
@@ -62,7 +62,7 @@ def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: 
     next_step="Keep locks and pointers elsewhere, or use a version of the store that supports If-None-Match.",
     help="A check of the object store failed",
 )
-def test_one_creator_of_an_object_wins(observation: Observation, maximum: float | None) -> Decision:
+def test_exactly_one_creator_of_an_object_succeeds(observation: Observation, maximum: float | None) -> Decision:
     """Of many clients that create the same object with If-None-Match, exactly one succeeds; the others get an error.
 
     Software takes locks and commits checkpoints in this way. Two winners would write the same checkpoint. A store that
@@ -80,7 +80,7 @@ def test_one_creator_of_an_object_wins(observation: Observation, maximum: float 
     next_step="Keep locks and pointers elsewhere, or use a version of the store that supports If-Match.",
     help="A check of the object store failed",
 )
-def test_one_update_of_an_object_wins(observation: Observation, maximum: float | None) -> Decision:
+def test_exactly_one_update_of_an_object_succeeds(observation: Observation, maximum: float | None) -> Decision:
     """Of many clients that update an object with If-Match, exactly one succeeds; an older ETag is refused.
 
     Pointers to the newest checkpoint are moved in this way. With two winners one update is lost silently.
@@ -96,7 +96,7 @@ def test_one_update_of_an_object_wins(observation: Observation, maximum: float |
     next_step=_OF_STORE,
     help="A check of the object store failed",
 )
-def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximum: float | None) -> Decision:
+def test_a_multipart_upload_is_atomic(observation: Observation, maximum: float | None) -> Decision:
     """A multipart upload is invisible until it is completed; then it becomes an object of the listed parts.
 
     Every large shard is saved in this way. The test sends parts out of order, sends some parts again, and ends a
@@ -149,7 +149,7 @@ def test_damaged_bytes_are_refused_on_arrival(observation: Observation, maximum:
     next_step=_CACHES,
     help="A check of the object store failed",
 )
-def test_a_range_is_exactly_that_range(observation: Observation, maximum: float | None) -> Decision:
+def test_a_range_request_returns_exactly_that_range(observation: Observation, maximum: float | None) -> Decision:
     """A read of a range returns exactly its bytes; ranges that are read with one ETag belong to one version.
 
     Restores read shards in ranges, from many clients. A range that is shifted, or of another version, gives wrong
@@ -166,7 +166,7 @@ def test_a_range_is_exactly_that_range(observation: Observation, maximum: float 
     next_step=_OF_STORE,
     help="A check of the object store failed",
 )
-def test_an_overwritten_object_is_one_writer_s_whole(observation: Observation, maximum: float | None) -> Decision:
+def test_an_overwritten_object_contains_one_writers_bytes(observation: Observation, maximum: float | None) -> Decision:
     """While 16 writers overwrite one object, and after the last write, every read returns the complete bytes of one
     writer.
 
@@ -183,7 +183,7 @@ def test_an_overwritten_object_is_one_writer_s_whole(observation: Observation, m
     next_step="Ask for a version of the store that lists correctly; until then find checkpoints by their marker.",
     help="A check of the object store failed",
 )
-def test_a_listing_names_every_object_once(observation: Observation, maximum: float | None) -> Decision:
+def test_a_listing_contains_every_object_once(observation: Observation, maximum: float | None) -> Decision:
     """A listing of more than 1,000 objects names each exactly once, in order, also while others are written.
 
     Software finds and removes checkpoints by listings. If a listing omits a key, a restore misses a shard, or the
@@ -201,7 +201,7 @@ def test_a_listing_names_every_object_once(observation: Observation, maximum: fl
     next_step="Keep objects below the limit of this store, or use a version of it with a larger limit.",
     help="A check of the object store failed",
 )
-def test_large_objects_are_whole_and_read_anywhere(observation: Observation, maximum: float | None) -> Decision:
+def test_large_objects_are_complete_on_every_client(observation: Observation, maximum: float | None) -> Decision:
     """An object above 5 GiB is accepted in parts; every client reads the right size, and the right bytes beyond 4 GiB.
 
     Shards and consolidated models of this size are common. If the store keeps an offset or a size in 32 bits, a restore
@@ -218,7 +218,7 @@ def test_large_objects_are_whole_and_read_anywhere(observation: Observation, max
     next_step="Raise the number of concurrent connections and requests of gateways, or add gateways.",
     help="A check of the object store failed",
 )
-def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximum: float | None) -> Decision:
+def test_many_clients_find_a_checkpoint_concurrently(observation: Observation, maximum: float | None) -> Decision:
     """When many clients look for one checkpoint at the same moment, all find it, and none is refused.
 
     After a restart every rank of a job lists the checkpoint and reads its marker in the same second. A store may first
@@ -235,7 +235,7 @@ def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximu
     next_step="Look at the named request, at the logs of the gateway and the store, and at the network at that time.",
     help="A check of the object store failed",
 )
-def test_no_request_takes_long(observation: Observation, maximum: float | None) -> Decision:
+def test_every_request_ends_in_time(observation: Observation, maximum: float | None) -> Decision:
     """No request that a checkpoint makes takes more than 300 s, and every request gets an answer.
 
     Every kind of request is timed separately. If the store does not answer a request, the check ends the request and

@@ -53,7 +53,7 @@ _MAXIMUM_BUSY = 0.8
     next_step="Look at the named rank, and at how the storage spreads one file over its servers.",
     help="Another kind of load is too slow",
 )
-def test_all_replicas_restore_at_once(
+def test_all_replicas_restore_concurrently(
     storm: LoadPattern, measurement: Measurement, limits: ClusterLimits, maximum: float
 ) -> Decision:
     """All data-parallel replicas restore concurrently within 1.5 times the load limit.
@@ -95,7 +95,7 @@ def test_all_replicas_restore_at_once(
     "slow for all replicas together.",
     help="Another kind of load is too slow",
 )
-def test_the_whole_cluster_restarts_within_the_load_limit(
+def test_the_cluster_restarts_within_the_load_limit(
     storm: LoadPattern, measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
     """A restart of the cluster reads every data-parallel copy of the model within the load limit.
@@ -152,7 +152,7 @@ def test_the_whole_cluster_restarts_within_the_load_limit(
     next_step="Look at the phase and rank that took longest: these files were written by another host.",
     help="Another kind of load is too slow",
 )
-def test_ranks_load_what_another_wrote(
+def test_ranks_load_files_of_another_host_within_the_limit(
     shifted: LoadPattern, measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
     """A load ends within the load limit when each rank reads what a rank of another host wrote.
@@ -178,9 +178,7 @@ def test_ranks_load_what_another_wrote(
     next_step="Look at the phase and rank that took longest, with fewer readers or half a file each.",
     help="Another kind of load is too slow",
 )
-def test_the_checkpoint_is_loaded_by_another_number_of_ranks(
-    measurement: Measurement, limits: ClusterLimits
-) -> Decision:
+def test_a_different_number_of_ranks_loads_the_checkpoint(measurement: Measurement, limits: ClusterLimits) -> Decision:
     """Half as many ranks, and twice as many readers per file, load the checkpoint within the load limit.
 
     After a failure, training may continue with fewer or with more nodes. Two cases are tested: half of the ranks read
@@ -260,7 +258,7 @@ def test_two_jobs_save_at_the_same_time(
     next_step="Check whether readers or writers were slowed, and ask for a quality-of-service limit for the others.",
     help="Other work slows saves or reads",
 )
-def test_saves_and_data_loading_bear_each_other(
+def test_saves_and_data_loading_both_meet_their_rates(
     mixed: MixedLoad, measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
     """During saves the data loader of each host delivers its rate, and each save ends within the save limit.

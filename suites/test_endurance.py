@@ -43,7 +43,7 @@ _MINIMUM_SAVES_OF_A_QUARTER = 2
     next_step="Look when the saves became slow: a write cache that ran full, garbage collection, a rebuild.",
     help="Saves become slower with time, fill level or content",
 )
-def test_hours_later_saves_are_as_fast(
+def test_saves_stay_fast_for_hours(
     endurance: Endurance, measurement: Measurement, limits: ClusterLimits, maximum: float
 ) -> Decision:
     """In hours of continuous saves, the last quarter of the saves has at least 90 % of the rate of the first quarter.
@@ -143,7 +143,7 @@ def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
     next_step="State the fill level up to which the storage keeps its speed, and keep more space free.",
     help="Saves become slower with time, fill level or content",
 )
-def test_a_volume_that_is_nearly_full_is_nearly_as_fast(near_full: NearFull) -> Decision:
+def test_a_nearly_full_volume_is_nearly_as_fast(near_full: NearFull) -> Decision:
     """At 80 % full, saves keep at least 90 % of their rate; at 90 % full, at least 80 %.
 
     Allocation and clean-up slow down when little space is left. The test fills the volume with ballast files: it writes

@@ -47,7 +47,7 @@ MAXIMUM_NEXT_SAVE = 1.5
     help="A component broke, or the storage was maintained",
     also_known_as=("NVIDIA HSS16",),
 )
-def test_a_broken_component_costs_no_byte_and_little_time(
+def test_a_failed_component_loses_no_byte_and_little_time(
     failover: Failover, measurement: Measurement, limits: ClusterLimits, maximum: float
 ) -> Decision:
     """When a component breaks during a save or load, no byte is wrong and no rank stalls for more than 60 s.

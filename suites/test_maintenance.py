@@ -45,7 +45,7 @@ MAXIMUM_UPGRADE_SAVE = 1.5
     help="A component broke, or the storage was maintained",
     also_known_as=("NVIDIA HSS05",),
 )
-def test_storage_that_is_changed_goes_on_serving(
+def test_an_upgrade_does_not_interrupt_service(
     upgrade: Upgrade, measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
     """While the storage restarts or is upgraded, saves and loads succeed, and saves take at most 1.5 times the limit.
@@ -103,7 +103,7 @@ def test_storage_that_is_changed_goes_on_serving(
     next_step="Find out whether a snapshot takes all files at one moment, and why it delays the writer.",
     help="A component broke, or the storage was maintained",
 )
-def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum: float) -> Decision:
+def test_a_snapshot_contains_a_complete_commit_or_none(snapshots: Snapshots, maximum: float) -> Decision:
     """A snapshot that is taken during a save shows that save complete or not at all, and slows the save little.
 
     Backups and clones are taken during writes. The operator gives a command that takes a snapshot (--ckpt-actions

@@ -44,7 +44,7 @@ _CACHED_NAMES = {
     "a limit of entries in a directory.",
     help="STALE, VISIBLE, NAMES on NFS",
 )
-def test_many_names_are_kept(metadata: Metadata, measurement: Measurement, limits: ClusterLimits) -> Decision:
+def test_many_names_are_complete(metadata: Metadata, measurement: Measurement, limits: ClusterLimits) -> Decision:
     """All ranks together create, look up, list and remove empty files in directories, and no name is missing or stays.
 
     The default is 100,000 files in 1,000 directories. Every created name is found by stat and is listed once. A removed

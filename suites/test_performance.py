@@ -109,7 +109,7 @@ def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -
     "offsets that the faults name.",
     help="INTEGRITY: bytes are wrong",
 )
-def test_every_byte_comes_back(measurement: Measurement) -> Decision:
+def test_every_loaded_byte_matches(measurement: Measurement) -> Decision:
     """Every loaded byte matches the byte that was saved.
 
     Checkpoint loaders do not detect silent corruption: a flipped bit, a torn write or a stale page ends in wrong
@@ -151,7 +151,7 @@ def test_every_byte_comes_back(measurement: Measurement) -> Decision:
     "target in memory (tmpfs, zram, a file in memory) cannot meet COLD.",
     help="COLD: the page cache was warm",
 )
-def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
+def test_loads_are_read_from_the_storage(measurement: Measurement) -> Decision:
     """At most 1 % of the data to be read is in the client's page cache.
 
     A restore follows a failure: hosts have rebooted, ranks have moved. A load from the client's own memory does not
@@ -219,7 +219,7 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
     help="DURABLE, DURABLE-CALLS: acknowledged bytes may be lost",
     also_known_as=("IO500 rule 6",),
 )
-def test_saves_are_made_durable(durability: Durability, measurement: Measurement) -> Decision:
+def test_saves_are_durable(durability: Durability, measurement: Measurement) -> Decision:
     """A save ends when fsync has returned for every file and directory and the checkpoint is committed.
 
     Data in a client's memory is not a checkpoint. Each rank calls fsync on its files. Then one rank of each host calls
@@ -301,7 +301,7 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
     next_step="Check the named rank's host, its link, and the server that stores its files.",
     help="STRAGGLER: one rank is late",
 )
-def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -> Decision:
+def test_no_rank_is_a_straggler(measurement: Measurement, maximum: float) -> Decision:
     """The time per byte of the slowest rank is at most 1.5 times the median of all ranks.
 
     All ranks wait for the slowest one, so uneven service wastes bandwidth. With 100 ranks or more, the 99th percentile
@@ -354,7 +354,7 @@ def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -
     next_step="Repeat at full size without other load on hosts and storage; choose a size that exceeds caches.",
     help="REPEAT: times vary",
 )
-def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: float) -> Decision:
+def test_repeated_operations_take_the_same_time(measurement: Measurement, maximum: float) -> Decision:
     """The times of the saves, and of the loads, vary by at most 10 % (coefficient of variation).
 
     Storage whose times vary may meet a limit today and miss it tomorrow. Advisory: published procurements require 5 to
@@ -436,7 +436,7 @@ def test_deleting_does_not_slow_a_save(retention: Retention, maximum: float) -> 
     help="Saves become slower with time, fill level or content",
     also_known_as=("IO500 rule 7",),
 )
-def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decision:
+def test_throughput_does_not_depend_on_content(data: DataEffect, maximum: float) -> Decision:
     """Unique, incompressible data take at most 5 % longer than the same amount of constant data.
 
     Checkpoints neither compress nor repeat. This test finds storage that is fast only for data that compress or repeat;

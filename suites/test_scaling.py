@@ -67,7 +67,7 @@ class Growth:
     "--ckpt-suite=scaling:vendor-max-rate.",
     help="SCALING: twice the clients do not get twice as much",
 )
-def test_twice_the_clients_get_nearly_twice_as_much(
+def test_throughput_grows_with_the_clients(
     scaling: Scaling, measurement: Measurement, limits: ClusterLimits, maximum: float
 ) -> Decision:
     """With twice the clients, saves and loads reach at least 1.8 times the rate, up to the stated maximum of the

@@ -59,7 +59,7 @@ _LIMITS_FROM = 0.5
     "disk), or the steps during the save (cores, memory bandwidth and network that the save uses).",
     help="A save in the background costs too much",
 )
-def test_saves_take_little_from_training(
+def test_saves_cost_training_little_time(
     costs: tuple[SaveCost, ...], measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
     """Of the training time that a background save costs, the part that the storage causes is at most the save limit.
@@ -157,7 +157,7 @@ def test_saves_risk_little_work(
     next_step="Check the remaining files that the message names, and whether they were committed too early.",
     help="A committed checkpoint did not survive",
 )
-def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
+def test_a_crash_during_a_save_loses_no_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
     """When the processes of training are killed during a save in the background, no checkpoint is lost or damaged.
 
     Jobs are cancelled, nodes fail or memory runs out, and a background save is interrupted at any moment. Processes
@@ -308,7 +308,7 @@ def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compressio
     next_step="Look at the phase that took longest, and check whether the save waited for a save in the background.",
     help="A save in the background costs too much",
 )
-def test_a_job_that_is_given_notice_saves_in_time(
+def test_a_job_saves_within_the_preemption_notice(
     preempt: Preempted, measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
     """After a preemption notice, the state of a job is saved and committed before the job ends.
@@ -347,7 +347,7 @@ def test_a_job_that_is_given_notice_saves_in_time(
     next_step="Find out what the save takes from training: cores, memory bandwidth or the network.",
     help="A save in the background costs too much",
 )
-def test_saves_in_the_background_hardly_slow_training(measurement: Measurement, maximum: float) -> Decision:
+def test_background_saves_slow_training_little(measurement: Measurement, maximum: float) -> Decision:
     """Steps during a save take at most 5 % longer than undisturbed steps.
 
     A save in the background takes memory bandwidth, cores and network from training. Steps during every save are

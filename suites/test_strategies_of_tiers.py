@@ -112,7 +112,7 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
     next_step="Find the tier that showed an incomplete checkpoint or hid a complete one, and check the named file.",
     help="A committed checkpoint did not survive",
 )
-def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
+def test_a_restore_uses_the_newest_complete_checkpoint(tiers: Tiers) -> Decision:
     """A restore uses the newest checkpoint that is complete on all ranks, from the local tier or from the target.
 
     If the local tier has a newer checkpoint than the target, the checkpoint of the local tier is loaded. Then the files
@@ -154,7 +154,7 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
     "ranks' network; the target is not involved.",
     help="A committed checkpoint did not survive",
 )
-def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limits: ClusterLimits) -> Decision:
+def test_a_checkpoint_survives_the_loss_of_a_host(measurement: Measurement, limits: ClusterLimits) -> Decision:
     """When a host is lost with its local tier, a partner host's copies are restored, within the load limit.
 
     Jobs keep a second copy of each checkpoint in the local tier of another host. Two checkpoints are saved to the local
