@@ -59,7 +59,7 @@ def _subjects(entries: Sequence[_Plain]) -> list[str]:
 
 
 def _series(entries: Sequence[_Plain], subject: str, kind: str) -> dict[str, Any]:
-    found = _found(entries, subject)
+    found = _pairs_of(entries, subject)
     alike = _alike(found)
     whole = [(e, m) for e, m in alike if m["is_complete"] and m[f"{kind}_seconds"]]
     points = [
@@ -91,7 +91,7 @@ def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any
     """
     of_runs = [
         (e, m["request_p99_seconds"])
-        for e, m in _alike(_found(entries, subject))
+        for e, m in _alike(_pairs_of(entries, subject))
         if m["is_complete"] and m.get("request_p99_seconds")
     ]
     for kind in dict.fromkeys(kind for _, times in of_runs for kind in times):
@@ -109,7 +109,7 @@ def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any
         }
 
 
-def _found(entries: Sequence[_Plain], subject: str) -> list[_Of]:
+def _pairs_of(entries: Sequence[_Plain], subject: str) -> list[_Of]:
     return [(e, m) for e in entries for m in e["subjects"] if m["subject"] == subject]
 
 

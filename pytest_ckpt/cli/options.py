@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     found = _named(args.name)
     if not found:
-        known = sorted({word for option in OPTIONS for word in _words(option)})
+        known = sorted({word for option in OPTIONS for word in _names_of(option)})
         raise UsageError(
             f"Unknown option '{args.name:.60}'{nearest(_plain(args.name.partition('=')[0]), known)}.",
             "pytest-ckpt options lists all options.",
@@ -121,7 +121,7 @@ def _plain(word: str) -> str:
     return word.strip().removeprefix("--").removeprefix("ckpt-").removeprefix("ckpt_").lower()
 
 
-def _words(option: Option) -> set[str]:
+def _names_of(option: Option) -> set[str]:
     """Return the names by which ``pytest-ckpt options NAME`` finds an option."""
     words = {option.key, option.name, option.parent, *option.owners, *option.variables, *option.aliases}
     words |= {f"{owner}:{option.name}" for owner in option.owners}
@@ -130,4 +130,4 @@ def _words(option: Option) -> set[str]:
 
 def _named(word: str) -> list[Option]:
     name = _plain(word).replace("_", "-").rpartition("=")[2]
-    return [option for option in OPTIONS if name in _words(option)]
+    return [option for option in OPTIONS if name in _names_of(option)]

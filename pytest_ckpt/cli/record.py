@@ -85,10 +85,10 @@ def run(args: argparse.Namespace) -> int:
         refuse_unseen(calls, under, before, states_below(under))
     created_by = f"pytest-ckpt {__version__}"
 
-    def make(of_save: Sequence[TracedCall]) -> Pattern:
+    def create_pattern(of_save: Sequence[TracedCall]) -> Pattern:
         return pattern_of(of_save, under, args.label, created_by, with_pauses=not args.no_pauses)
 
-    pattern = newest_of(*saves_of(calls, under, args.each), make) if args.each else make(calls)
+    pattern = newest_of(*saves_of(calls, under, args.each), create_pattern) if args.each else create_pattern(calls)
     return _write(args.out, out, pattern, pattern_lines(pattern))
 
 

@@ -74,11 +74,11 @@ def run(args: argparse.Namespace) -> int:
     if len(words) > _MAXIMUM_CLUSTERS:
         raise UsageError(f"--cluster names {len(words)} clusters.", f"Name {_MAXIMUM_CLUSTERS} at most.")
     rules = SimulationRules(
-        runs=_whole(args, "runs", 1, _MAXIMUM_RUNS),
-        seconds=_whole(args, "days", 1, _MAXIMUM_DAYS) * _DAY,
+        runs=_whole_number(args, "runs", 1, _MAXIMUM_RUNS),
+        seconds=_whole_number(args, "days", 1, _MAXIMUM_DAYS) * _DAY,
         restart_seconds=_seconds(args.restart_time, "--restart-time"),
         arrivals=_arrivals(args.arrivals),
-        seed=_whole(args, "seed", 0, 2**63 - 1),
+        seed=_whole_number(args, "seed", 0, 2**63 - 1),
         interval_seconds=None if args.interval in {"rule", "best"} else _seconds(args.interval, "--interval"),
         takes_best=args.interval == "best",
     )
@@ -140,7 +140,7 @@ def _measured(directory: Path) -> tuple[list[Any], dict[str, str | None], list[s
     return [from_plain(Measurement, m) for m in document["measurements"]], of_run, listed
 
 
-def _whole(args: argparse.Namespace, name: str, minimum: int, maximum: int) -> int:
+def _whole_number(args: argparse.Namespace, name: str, minimum: int, maximum: int) -> int:
     text = getattr(args, name)
     if not (text.isascii() and text.isdigit()) or len(text) > 20 or not minimum <= int(text) <= maximum:
         raise UsageError(

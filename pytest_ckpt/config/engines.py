@@ -68,7 +68,7 @@ def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
     """
     specs = list(specs)
     with_pattern = [spec for spec in specs if spec.files.pattern]
-    return Engines(known={spec.name: _given(spec) for spec in (*specs, *BUILT_IN, *with_pattern)})
+    return Engines(known={spec.name: _always(spec) for spec in (*specs, *BUILT_IN, *with_pattern)})
 
 
 def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
@@ -76,11 +76,11 @@ def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
 
     Raises UsageError if two engines have the same name.
     """
-    known = {spec.name: _given(spec) for spec in BUILT_IN}
+    known = {spec.name: _always(spec) for spec in BUILT_IN}
     owners = dict.fromkeys(known, "pytest-ckpt")
     for spec in hooked:
         _refuse_two(owners, spec.name, spec.owner)
-        known[spec.name] = _given(spec)
+        known[spec.name] = _always(spec)
     for point in importlib.metadata.entry_points(group=GROUP):
         _refuse_two(owners, point.name, _owner(point))
         known[point.name] = _loaded(point)
@@ -154,7 +154,7 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
             shared=tuple(named.get("shared", ())),
             passing=tuple(named.get("passing", ())),
             maximum_bytes=int(named.get("maximum_bytes", 0)),
-            pattern=_kept_pattern(named["pattern"]) if "pattern" in named else None,
+            pattern=_recorded_pattern(named["pattern"]) if "pattern" in named else None,
             writers=int(named.get("writers", 1)),
             consolidated=named.get("consolidated", ""),
             commit=named.get("commit", ""),
@@ -233,7 +233,7 @@ def _check_files(given: EngineSpec) -> None:
             raise ValueError(f"files of engine {given.name} names {name!r}, and a name without directories is expected")
 
 
-def _given(spec: EngineSpec) -> Callable[[], EngineSpec]:
+def _always(spec: EngineSpec) -> Callable[[], EngineSpec]:
     return lambda: spec
 
 
@@ -265,7 +265,7 @@ def _refuse_two(owners: dict[str, str], name: str, owner: str) -> None:
     owners[name] = owner
 
 
-def _kept_pattern(plain: Mapping[str, str]) -> JobPattern:
+def _recorded_pattern(plain: Mapping[str, str]) -> JobPattern:
     kept = JobPattern(**plain)
     if hashlib.sha256(kept.text.encode()).hexdigest() != kept.sha256:
         raise ValueError(f"the pattern of {kept.file} does not match the digest next to it")

@@ -90,11 +90,11 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
         return gates
     # Some requirements are judged only if an option supplies a command. For these, "required" and "where given" are
     # equivalent.
-    asked = {name: known for name, known in known_names(catalogue).items() if not _is_given_first(name, catalogue)}
+    asked = {name: known for name, known in known_names(catalogue).items() if not _needs_input(name, catalogue)}
     return with_relaxations(gates, built_in(gate_kind), asked)
 
 
-def _is_given_first(name: str, catalogue: Mapping[str, Requirement]) -> bool:
+def _needs_input(name: str, catalogue: Mapping[str, Requirement]) -> bool:
     return name in catalogue and bool(catalogue[name].not_given)
 
 

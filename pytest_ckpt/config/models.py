@@ -137,14 +137,14 @@ class Models:
         Raises UsageError for an unknown name, and for a file that cannot be read.
         """
         words = list(dict.fromkeys(words))
-        found = [self._one(word) for word in words if self._kept(word) or is_file(word)]
+        found = [self._one(word) for word in words if self._recorded_model(word) or is_file(word)]
         ours = [name for name in MODELS if name in words or "all" in words]
         return (*(MODELS[name] for name in ours), *{model.name: model for model in found}.values())
 
     def _one(self, word: str) -> Model:
-        return self._kept(word) or read_model(word, MODEL, self.parallelism, self.optimizer)
+        return self._recorded_model(word) or read_model(word, MODEL, self.parallelism, self.optimizer)
 
-    def _kept(self, word: str) -> Model | None:
+    def _recorded_model(self, word: str) -> Model | None:
         """Return the recorded model that ``word`` names; None without such a model.
 
         ``word`` is the model's name, or the user's name for it. If only one recorded model has the file name of
@@ -194,7 +194,7 @@ def read_model(word: str, option: str, parallelism: Parallelism | None, optimize
         given = parse(data) if path.suffix == ".json" else parse_toml(data.decode("utf-8"))
         if not isinstance(given, dict):
             raise ValueError("it is not a table of names and values")
-        kinds = None if path.suffix == ".json" else _take_kinds(given)
+        kinds = None if path.suffix == ".json" else _pop_kinds(given)
         numbers, written = (_from_json(given), None) if path.suffix == ".json" else _from_toml(given)
         cut = parallelism or written
         if cut is None:
@@ -203,7 +203,7 @@ def read_model(word: str, option: str, parallelism: Parallelism | None, optimize
             weights = _value("weights", numbers.get("weights", "bfloat16"))
             numbers = {**numbers, **optimizer.numbers(weights)}
         source = {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "given_as": word}
-        model = _made(numbers, cut, source)
+        model = _create_model(numbers, cut, source)
         return checked_model(_with_kinds(model, kinds) if kinds else model)
     except OSError as error:
         raise UsageError(
@@ -365,7 +365,7 @@ class _Kinds(NamedTuple):
     values: Mapping[str, ConfigFields]
 
 
-def _take_kinds(given: Numbers) -> _Kinds | None:
+def _pop_kinds(given: Numbers) -> _Kinds | None:
     """Remove the kinds of layers from a TOML table and return them; None if the table has none.
 
     Raises ValueError if they are incomplete or invalid.
@@ -446,7 +446,7 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> N
             )
 
 
-def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
+def _create_model(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
     """Return a model with the given values, and default values for the other fields. Raises ValueError.
 
     ``cut`` is the parallelism. ``source`` contains the file, its digest, and the user's name for it.

@@ -45,7 +45,7 @@ OFTEN_USED = ("target", "endpoint", "hosts", "ranks", "cluster", "model", "engin
 _CHANGES = ("fault_command", "upgrade_command", "snapshot")
 
 
-class _Given(NamedTuple):
+class _SourcedText(NamedTuple):
     """The text of an option from one source, with the option's name in that source."""
 
     text: str
@@ -98,23 +98,25 @@ def resolve(
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
     engines = engines or known_engines()
     if config:
-        _parse(_BY_NAME["ckpt_config"], _Given(config, "command line", "--ckpt-config"), engines)
+        _parse(_BY_NAME["ckpt_config"], _SourcedText(config, "command line", "--ckpt-config"), engines)
         layers.append(_layer(_read_toml(user_path(config, "--ckpt-config")), config))
     layers.append(_layer(ini, ini_source))
     if actions := next((layer["ckpt_actions"] for layer in layers if "ckpt_actions" in layer), None):
         _parse(_BY_NAME["ckpt_actions"], actions, engines)
         layers.append(_layer(read_actions(actions.text), actions.text))
-    layers.append({name: _Given(text, source, _BY_NAME[name].flag) for name, (source, text) in (hooked or {}).items()})
+    layers.append(
+        {name: _SourcedText(text, source, _BY_NAME[name].flag) for name, (source, text) in (hooked or {}).items()}
+    )
     values: dict[str, Any] = {}
     origins = []
     for option in OPTIONS:
         given = next((layer[option.ini_name] for layer in layers if option.ini_name in layer), None)
         given = given or _of_environment(option, environment or {}, values.get("target"), values.get("endpoint", ()))
-        given = given or _Given(option.default, "default", option.flag)
+        given = given or _SourcedText(option.default, "default", option.flag)
         if option.is_flag:
             given = given._replace(text={"true": "on", "false": "off"}.get(given.text.lower(), given.text))
         if not given.text and given.source != "default":
-            raise UsageError(f"{given.flag} has no value{_where(given.source)}.", _remedy(option))
+            raise UsageError(f"{given.flag} has no value{_source_suffix(given.source)}.", _remedy(option))
         values[option.key] = _parse(option, given, engines) if given.text else option.unset
         origins.append(Origin(option=option.flag, value=given.text, default=option.default, source=given.source))
     profile = PROFILES[values["profile"]]
@@ -143,13 +145,13 @@ def resolve(
         "ranks": values["ranks"] or sum(host.slots for host in values["hosts"]) or DEFAULT_PROCESSES,
         "scale": values["scale"] or profile.scale,
         "operations": operations,
-        "suites": _without_left_out(values["suite"], profile),
+        "suites": _without_omitted(values["suite"], profile),
         "effort": profile.effort,
     }
     return Settings(**fields, origins=tuple(origins))
 
 
-def _without_left_out(suites: tuple[str, ...], profile: Profile) -> tuple[str, ...]:
+def _without_omitted(suites: tuple[str, ...], profile: Profile) -> tuple[str, ...]:
     """Return the chosen suites. If all suites are chosen, leave out the suites that the profile omits."""
     return tuple(suite for suite in suites if suites != SUITES or suite not in profile.left_out)
 
@@ -170,17 +172,19 @@ def _planned_operations(said: int | None, wanted: Assurance | None, profile: Pro
     return said or max(needed, profile.operations)
 
 
-def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
+def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _SourcedText]:
     """Return {ini name: value} of one source. A parameter in the value of an option becomes a separate entry."""
-    found: dict[str, _Given] = {}
+    found: dict[str, _SourcedText] = {}
     for name, text in given.items():
         if text is not None and name in _BY_NAME:
             option = _BY_NAME[name]
-            found |= _split(option, text, source) if option.key in LISTS else {name: _Given(text, source, option.flag)}
+            found |= (
+                _split(option, text, source) if option.key in LISTS else {name: _SourcedText(text, source, option.flag)}
+            )
     return found
 
 
-def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
+def _split(option: Option, text: str, source: str) -> dict[str, _SourcedText]:
     """Split the text of a list option into names and parameters; return {ini name: value}.
 
     The result has one entry for all names, and one entry for each parameter. An item of the list is ``name``,
@@ -189,7 +193,7 @@ def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
     of the option. The names of the last occurrence replace earlier names. The parameters of all occurrences are
     used.
     """
-    found: dict[str, _Given] = {}
+    found: dict[str, _SourcedText] = {}
     names: list[str] = []
     for line in text.split("\n"):
         owner, here, seen = "", [], dict[str, str]()
@@ -203,11 +207,12 @@ def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
                 row = _parameter(option, owner, key, source)
                 if seen.setdefault(row.ini_name, value) != value:
                     raise UsageError(
-                        f"{option.flag} {line}{_where(source)}: {key} is given twice.", "Give it one value for all."
+                        f"{option.flag} {line}{_source_suffix(source)}: {key} is given twice.",
+                        "Give it one value for all.",
                     )
-                found[row.ini_name] = _Given(value.strip(), source, row.flag_of(owner) if owner else row.flag)
+                found[row.ini_name] = _SourcedText(value.strip(), source, row.flag_of(owner) if owner else row.flag)
         names = here or names
-    return found | ({option.ini_name: _Given(",".join(names), source, option.flag)} if names else {})
+    return found | ({option.ini_name: _SourcedText(",".join(names), source, option.flag)} if names else {})
 
 
 def _parameter(option: Option, owner: str, key: str, source: str) -> Option:
@@ -223,12 +228,12 @@ def _parameter(option: Option, owner: str, key: str, source: str) -> Option:
     else:
         remedy = f"Parameters of {owner or option.key}: {', '.join(row.name for row in rows) or 'none'}."
     what = f"'{owner}' has no parameter '{key}'" if owner else f"unknown parameter '{key}'"
-    raise UsageError(f"{option.flag}{_where(source)}: {what}{nearest(key, [r.name for r in rows])}.", remedy)
+    raise UsageError(f"{option.flag}{_source_suffix(source)}: {what}{nearest(key, [r.name for r in rows])}.", remedy)
 
 
 def _of_environment(
     option: Option, environment: Mapping[str, str], target: str | None, endpoints: tuple[str, ...]
-) -> _Given | None:
+) -> _SourcedText | None:
     """Return the value of an option from its environment variables.
 
     Returns None if no such variable is set, or if the target is not an object store over TLS.
@@ -237,15 +242,17 @@ def _of_environment(
     if not name or "://" not in (target or ""):
         return None
     uses_tls = not endpoints or any(url.startswith("https:") for url in endpoints)
-    return _Given(environment[name], f"environment variable {name}", name) if uses_tls else None
+    return _SourcedText(environment[name], f"environment variable {name}", name) if uses_tls else None
 
 
-def _parse(option: Option, given: _Given, engines: Engines) -> Any:
+def _parse(option: Option, given: _SourcedText, engines: Engines) -> Any:
     try:
         value = getattr(parsers, option.parse)(given.text)
         return tuple(map(engines.choose, value)) if option.key == "engine" else value
     except ValueError as error:
-        raise UsageError(f"{given.flag} {given.text}{_where(given.source)}: {error}.", _remedy(option)) from None
+        raise UsageError(
+            f"{given.flag} {given.text}{_source_suffix(given.source)}: {error}.", _remedy(option)
+        ) from None
 
 
 def _remedy(option: Option) -> str:
@@ -366,7 +373,7 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
             )
 
 
-def _where(source: str) -> str:
+def _source_suffix(source: str) -> str:
     return "" if source == "command line" else f" (in {source})"
 
 

@@ -107,10 +107,12 @@ def with_pattern(
             "the record does not show which bytes it would have left out or compressed.",
             f"Take --ckpt-strategy={' or '.join(s.name for s in STRATEGIES if s.name in _REPLAYED)}.",
         )
-    return tuple(_given(engine, word, pace, deadline_seconds) if engine.replays else engine for engine in engines)
+    return tuple(
+        _with_pattern(engine, word, pace, deadline_seconds) if engine.replays else engine for engine in engines
+    )
 
 
-def _given(engine: EngineSpec, word: str, pace: str, deadline_seconds: float) -> EngineSpec:
+def _with_pattern(engine: EngineSpec, word: str, pace: str, deadline_seconds: float) -> EngineSpec:
     if engine.files.pattern:
         return engine
     found = load_pattern(word)

@@ -45,7 +45,7 @@ def main() -> int:
         directory = base / f"{check.name}-{os.getpid()}"
         small = Path(args.small_directory).absolute() / f"small-{directory.name}" if args.small_directory else None
         bases = [path.parent for path in (directory, small) if path] if args.make_directory else []
-        refused = _refused_to_make([path for path in (*bases, directory, small) if path], bases)
+        refused = _creation_error([path for path in (*bases, directory, small) if path], bases)
         other = None
         if args.second_directory:
             first, _, last = (args.second_ports or "").partition("-")
@@ -88,7 +88,7 @@ def _witness(args: argparse.Namespace) -> AbstractContextManager[str | None]:
     return tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-")
 
 
-def _refused_to_make(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
+def _creation_error(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
     """Create ``directories``; return the error of the first directory that cannot be created, None if all were created.
 
     ``bases`` are shared by several checks of a run and may exist already; they are empty for a check outside a run.

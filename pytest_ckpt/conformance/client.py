@@ -182,17 +182,17 @@ class Client:
         until = time.monotonic() + seconds
         while not is_so():
             if self._is_gone:
-                raise self._gone(self._process)
+                raise self._ended(self._process)
             waited_for: list[Any] = [self._listener, self._process.stdout]
             left = until - time.monotonic()
             ready, _, _ = select.select(waited_for, [], [], max(0.0, min(left, _TICK_SECONDS)))
             if not ready and left <= 0:
                 return False
             waits.look()
-            self._take_in(ready)
+            self._receive(ready)
         return True
 
-    def _take_in(self, ready: list[Any]) -> None:
+    def _receive(self, ready: list[Any]) -> None:
         """Process the messages of the agent, and record the end of its connection or of its output.
 
         ``ready`` lists the files with input. Lines on the agent's output are ignored.
@@ -211,7 +211,7 @@ class Client:
         if self._process.stdout in ready and not os.read(self._process.stdout.fileno(), 1 << 16):
             self._is_gone = True
 
-    def _gone(self, process: subprocess.Popen[bytes]) -> NotRun:
+    def _ended(self, process: subprocess.Popen[bytes]) -> NotRun:
         try:
             how = f"exit code {process.wait(_ENDS_IN_SECONDS)}"
         except subprocess.TimeoutExpired:

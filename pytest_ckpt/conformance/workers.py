@@ -97,7 +97,7 @@ class Worker:
         os.close(inbox)
         os.close(outbox)
         os.set_blocking(self._from, False)
-        self._said = b""
+        self._received = b""
         self._words: list[str] = []
         self._last: dict[str, Any] = {}
         self._is_killed = False
@@ -160,14 +160,14 @@ class Worker:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self._status = status
-            self._take()
+            self._receive()
         return self._status is not None
 
-    def _take(self) -> None:
+    def _receive(self) -> None:
         with contextlib.suppress(BlockingIOError, OSError):
             while data := os.read(self._from, 1 << 16):
-                self._said += data
-        *lines, self._said = self._said.split(b"\n")
+                self._received += data
+        *lines, self._received = self._received.split(b"\n")
         for line in lines:
             message = json.loads(line)
             if "said" in message:

@@ -184,7 +184,7 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
             entries[entry_of_line["id"]] = entry_of_line
         except ValueError as error:
             notices.append(f"line {number} of {LINES} was passed over: {error}")
-    return sorted(entries.values(), key=_moment), notices
+    return sorted(entries.values(), key=_start_time), notices
 
 
 def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -225,7 +225,7 @@ def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[
         notices.append(f"in {RUNS}, but without a line in {LINES}: {', '.join(lost[:_MAXIMUM_NAMED])}{more}")
     if bare:
         notices.append(f"{bare} of {len(entries)} runs have no directory in {RUNS}: their lines cannot be checked")
-    return sorted(kept, key=_moment), notices
+    return sorted(kept, key=_start_time), notices
 
 
 def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
@@ -244,11 +244,11 @@ def _entry_of(line: bytes) -> dict[str, Any]:
         raise ValueError(wrong)
     if not _ID.fullmatch(fields["id"]):
         raise ValueError(f"{fields['id']!r:.60} is not a name of a run")
-    _moment(fields)
+    _start_time(fields)
     return fields
 
 
-def _moment(line: Mapping[str, Any]) -> datetime:
+def _start_time(line: Mapping[str, Any]) -> datetime:
     """Return the start time of a run. A time without a zone is UTC. Raises ValueError for an invalid time."""
     moment = datetime.fromisoformat(str(line["started"]))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -254,7 +254,7 @@ def _verdicts(
             kept = (
                 recorded_verdict
                 if as_recorded
-                else _kept(recorded_verdict, requirement.plugin, has_same_limits=has_same_limits)
+                else _recorded_verdict(recorded_verdict, requirement.plugin, has_same_limits=has_same_limits)
             )
             verdict = dataclasses.replace(kept, severity=severity_of(requirement, recorded_verdict.subject, gates))
         else:
@@ -264,7 +264,7 @@ def _verdicts(
     return verdicts
 
 
-def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
+def _recorded_verdict(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
     """Return the recorded verdict of a plugin with a note; "not run" if the limits have changed since the run."""
     needed = f"Not re-judged: plugin {plugin} is needed."
     if has_same_limits:

@@ -60,11 +60,13 @@ def report_before_measurements(session: Mapping[str, Any], plan: Mapping[str, An
         "environment": session["environment"],
         "system": session["system"],
         "stages": {},
-        "left_behind": [f"{area.location}; when the run's processes are gone, remove it{_how(area)}" for area in areas],
+        "left_behind": [
+            f"{area.location}; when the run's processes are gone, remove it{_clean_up_command(area)}" for area in areas
+        ],
     }
 
 
-def _how(area: AreaRef) -> str:
+def _clean_up_command(area: AreaRef) -> str:
     command = removal_of(area.scheme, area.location, area.access)
     return f": {command}" if command else ""
 

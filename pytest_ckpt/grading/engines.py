@@ -82,7 +82,7 @@ def framework_overheads(measurements: Sequence[Measurement]) -> list[FrameworkOv
 
     Both subjects must have all planned operations.
     """
-    whole = {m.subject: m for m in measurements if _is_whole(m)}
+    whole = {m.subject: m for m in measurements if _is_complete(m)}
     rows = []
     for subject, m in whole.items():
         bare = whole.get(dataclasses.replace(subject, engine=STREAM))
@@ -102,7 +102,7 @@ def framework_overheads(measurements: Sequence[Measurement]) -> list[FrameworkOv
     return rows
 
 
-def _is_whole(measurement: Measurement) -> bool:
+def _is_complete(measurement: Measurement) -> bool:
     planned = measurement.operations_planned
     return planned > 0 and all(len(measurement.of_kind(kind)) == planned for kind in ("save", "load"))
 

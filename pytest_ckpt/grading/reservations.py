@@ -75,7 +75,7 @@ def relevance(
     return [
         *_of_the_operator(recorders, files_below),
         *_of_the_question(plan),
-        *_of_what_ran(plan, measured, of_one_host),
+        *_of_clients(plan, measured, of_one_host),
     ]
 
 
@@ -98,7 +98,7 @@ def not_tested(
         *durability,
         *_of_commits(measured, has_files=has_files),
         *_of_power_cuts(observations),
-        *_not_given(settings, suites, has_files=has_files),
+        *_of_missing_inputs(settings, suites, has_files=has_files),
     ]
 
 
@@ -136,7 +136,7 @@ def _is_lenient_rate(limits: ClusterLimits) -> bool:
     return limits.failures.spec != "llama3" and limits.save_limit_seconds > _LENIENT_LIMIT_SECONDS
 
 
-def _of_what_ran(plan: Plan, measured: Sequence[Measurement], of_one_host: str) -> Iterator[str]:
+def _of_clients(plan: Plan, measured: Sequence[Measurement], of_one_host: str) -> Iterator[str]:
     hosts = {host for m in measured for host in m.hosts}
     accelerators = plan.limits.accelerators
     if of_one_host and accelerators > _OF_A_LOCAL_DISK:
@@ -189,7 +189,7 @@ def _of_power_cuts(observations: Sequence[Observation]) -> Iterator[str]:
             yield f"Power cuts: {bound}."
 
 
-def _not_given(settings: Settings, suites: Sequence[str], *, has_files: bool) -> Iterator[str]:
+def _of_missing_inputs(settings: Settings, suites: Sequence[str], *, has_files: bool) -> Iterator[str]:
     if has_files and not settings.power_cut:
         yield (
             "No power was cut, so a volatile write cache would not have been noticed. "

@@ -133,7 +133,7 @@ def missing_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
         return None
     wanted = MODELS[gates.up_to]
     held = [c for c in plan.runnable if not c.rehearsal]
-    if any(_holds(c, wanted) for c in held):
+    if any(_covers(c, wanted) for c in held):
         return None
     largest = max((c.layout.model for c in held), key=lambda model: model.parameters, default=None)
     has = (
@@ -141,14 +141,14 @@ def missing_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
         if largest
         else "this run does not save such a model"
     )
-    is_requested = any(_holds(c, wanted) for c in plan.checkpoints)
+    is_requested = any(_covers(c, wanted) for c in plan.checkpoints)
     return ScaleShortfall(
         text=f"The gate table '{gates.name}' demands checkpoints of {wanted.label} or a larger model, and {has}.",
         remedy="more ranks: --ckpt-hosts" if is_requested else f"--ckpt-model={wanted.word}",
     )
 
 
-def _holds(planned: PlannedCheckpoint, wanted: Model) -> bool:
+def _covers(planned: PlannedCheckpoint, wanted: Model) -> bool:
     """Whether a checkpoint's model is at least as large as ``wanted``, by parameters; a user's model also by bytes."""
     model = planned.layout.model
     if model == wanted:

@@ -103,7 +103,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     is_held_up = not is_met and len(over) > len(blamed)
     bound = _bound(operations, limit, wanted.confidence, allowed_misses, is_held_up=is_held_up)
     estimate = _estimate(operations, wanted)
-    detail += tuple(HOW_SURE + sentence for sentence in _how_sure(kind, limit, bound, estimate))
+    detail += tuple(HOW_SURE + sentence for sentence in _confidence(kind, limit, bound, estimate))
     if is_failed:
         slowest = blamed[0]
         took, allowed = compared(slowest.seconds, limit)
@@ -115,7 +115,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
         because = (
             f"{certain} of {counted(planned, kind)} exceeded the limit of {allowed}{plan}; "
             f"slowest: {kind} {slowest.index}, {took} ({format_ratio(slowest.seconds / limit)} x the limit), "
-            f"{_where(slowest)}.{_share(slowest)}"
+            f"{_slowest_phase(slowest)}.{_share(slowest)}"
         )
         decisive = blamed[allowed_misses].seconds
         failed = measured_as("over limit", decisive, limit, "s", because, detail)
@@ -139,7 +139,7 @@ def _met(
     if missed:
         because = (
             f"{missed} of {total} missed the limit of {allowed}, {allowed_misses} allowed; slowest: {kind} "
-            f"{slowest.index}, {took}, {_where(slowest)}.{_share(slowest)}"
+            f"{slowest.index}, {took}, {_slowest_phase(slowest)}.{_share(slowest)}"
         )
     else:
         because = f"Slowest of {total}: {took}; limit {allowed}.{_share(slowest)}"
@@ -205,7 +205,7 @@ def _estimate(operations: Sequence[Operation], wanted: Assurance) -> TimeEstimat
     return tolerance([o.seconds for o in operations], wanted.share, wanted.confidence)
 
 
-def _how_sure(
+def _confidence(
     kind: OperationKind, limit: float, bound: AcceptanceBound | None, estimate: TimeEstimate | None
 ) -> Iterator[str]:
     """Yield sentences with the conclusions from the measured operations about all operations."""
@@ -258,7 +258,7 @@ def _rate_of_client(operation: Operation, measurement: Measurement) -> str:
     return f" ({format_rate(operation.bytes_per_second / clients)} for each of {counted(clients, unit[:-1])})"
 
 
-def _where(operation: Operation) -> str:
+def _slowest_phase(operation: Operation) -> str:
     if not operation.phases:
         return f"on {_rank(operation)}"
     return f"most of it in {max(operation.phases, key=operation.phases.__getitem__)} on {_rank(operation)}"

@@ -110,7 +110,7 @@ class CommandKeeper:
         # concurrently with another command.
         self._requests: dict[Command, float] = {}
         self._owed: Command | None = None
-        self._say(json.dumps(dict(commands)))
+        self._send(json.dumps(dict(commands)))
         assert self._process.stdout
         self.descriptor = self._process.stdout.fileno()
 
@@ -118,7 +118,7 @@ class CommandKeeper:
         """Start a command without waiting for its end."""
         self._requests[command] = time.monotonic()
         self._owed = _OWED.get(command, self._owed)
-        self._say(command)
+        self._send(command)
 
     def ended(self, data: bytes) -> list[CommandRun]:
         """Return the results in ``data``, which was read from the output of the process.
@@ -182,7 +182,7 @@ class CommandKeeper:
     def _death(self) -> str:
         return f"the process that runs the commands {describe_exit(self._process.wait())}"
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin
         # A write to an ended process fails; the end of its output reports this.
         with contextlib.suppress(BrokenPipeError):
@@ -216,7 +216,7 @@ class _Served:
             self._run(self.owed)
         if self._upgrade and self._upgrade.is_alive():
             output = "the run ended before the command, which is still running"
-            self._tell(
+            self._report(
                 CommandRun(command="upgrade", seconds=time.monotonic() - self._began, exit_code=None, output=output)
             )
 
@@ -227,9 +227,9 @@ class _Served:
             self._clone = run.output if run.is_good else ""
         # A fault command that fails may also have changed the storage; a snapshot without a name cannot be removed.
         self.owed = _OWED.get(command) if command != "snapshot" or self._clone else None
-        self._tell(run)
+        self._report(run)
 
-    def _tell(self, run: CommandRun) -> None:
+    def _report(self, run: CommandRun) -> None:
         result_line = json.dumps(to_plain(run))
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(self._redactor.plain(to_plain(run))) + "\n")

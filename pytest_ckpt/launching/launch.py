@@ -114,7 +114,7 @@ class BoundedLog:
         write_atomically(self._file, "".join([*head, text, *tail]))
 
 
-class KeptLogs:
+class LaunchLogs:
     """The logs of one launch, one file per name, in the new directory ``directory``."""
 
     def __init__(self, directory: Path, processes: int) -> None:
@@ -258,7 +258,7 @@ class Launch:
         self._run_id = run_id
         self._directory = directory
         self._redactor = redactor
-        self._logs: KeptLogs | None = None
+        self._logs: LaunchLogs | None = None
         self._launcher_says: collections.deque[str] = collections.deque(maxlen=_MAXIMUM_SAID)
         self._ranks: StartedRanks | None = None
         self._tries = 0
@@ -294,13 +294,15 @@ class Launch:
         A KeyboardInterrupt is raised after all ranks have ended.
         """
         if not self._logs:
-            self._logs = KeptLogs(self._directory, job.processes)
+            self._logs = LaunchLogs(self._directory, job.processes)
             self._logs.log("launcher")
         if self._ranks:
-            failure = self._go_on(job, checkpoints, listener, tick)
+            failure = self._continue(job, checkpoints, listener, tick)
             if failure is None or self._all_have_the_job:
                 return failure
-            self._tell(f"Ranks that waited for this do not continue ({failure.message}); they are started again.", say)
+            self._print_and_log(
+                f"Ranks that waited for this do not continue ({failure.message}); they are started again.", say
+            )
         self._tries = 0
         while True:
             self._tries += 1
@@ -312,7 +314,7 @@ class Launch:
             if self._tries == self._most_tries(watch):
                 tried = f" (tried {counted(self._tries, 'time')})" if self._tries > 1 else ""
                 return dataclasses.replace(failure, message=failure.message + tried)
-            self._tell(f"The launcher started no rank ({failure.message}); trying again.", say)
+            self._print_and_log(f"The launcher started no rank ({failure.message}); trying again.", say)
 
     def _most_tries(self, watch: RankWatchdog) -> int:
         silent = _SILENT_TRIES_ON_THIS_HOST if self._launcher.stays_here else 1
@@ -366,14 +368,14 @@ class Launch:
                 scratch.remove()
             raise
 
-    def _go_on(
+    def _continue(
         self, job: Job, checkpoints: Sequence[PlannedCheckpoint], listener: OnEvent, tick: Callable[[], None]
     ) -> Failure | None:
         """Run a job on the waiting ranks. Return None if it was completed, else the failure that ended it."""
         assert self._ranks
         self._all_have_the_job = False
         watch = _watch(job, checkpoints)
-        while self._hear(self._ranks, job, watch, listener):
+        while self._receive(self._ranks, job, watch, listener):
             pass
         if len(self._ranks.waiting) < job.processes:
             self._end(is_complete=False)
@@ -436,9 +438,9 @@ class Launch:
             while ranks.streams:
                 for key, _ in selector.select(_TICK_SECONDS):
                     if key.fd == ranks.callers.fileno():
-                        self._hear(ranks, job, watch, listener)
+                        self._receive(ranks, job, watch, listener)
                         continue
-                    self._take_lines(ranks.read(key.fd), watch)
+                    self._process_lines(ranks.read(key.fd), watch)
                     if key.fd not in ranks.streams:
                         selector.unregister(key.fileobj)
                 if job.is_followed and len(ranks.waiting) == job.processes:
@@ -452,12 +454,12 @@ class Launch:
                     if hung := watch.hung():
                         return hung
             # Messages that ranks sent before they ended may still be in this host's buffers.
-            while self._hear(ranks, job, watch, listener):
+            while self._receive(ranks, job, watch, listener):
                 pass
         ranks.waiting.clear()
         return watch.ended(ranks.process.wait(), "\n".join(self._launcher_says))
 
-    def _hear(self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
+    def _receive(self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
         """Process new messages from ranks. Return whether there were any."""
         words = ranks.callers.take()
         for rank, word in words:
@@ -484,20 +486,20 @@ class Launch:
                 if isinstance(event, Hello) and event.rank == 0:
                     ranks.rank_0 = rank
                     rank.send(to_plain(job))
-                self._take(event, watch, listener)
+                self._process_event(event, watch, listener)
         return bool(words)
 
-    def _take_lines(self, lines: list[str], watch: RankWatchdog) -> None:
+    def _process_lines(self, lines: list[str], watch: RankWatchdog) -> None:
         """Process lines of the launcher's output: output of libraries, and events of ranks without a connection."""
         for line in lines:
             _, event = from_line(line)
             if isinstance(event, Hello | Beat | Failed):
-                self._take(event, watch, lambda event: None)
+                self._process_event(event, watch, lambda event: None)
             else:
                 self._launcher_says.append(line)
                 self._log("launcher", self._redactor.text(line))
 
-    def _take(self, event: Event, watch: RankWatchdog, listener: OnEvent) -> None:
+    def _process_event(self, event: Event, watch: RankWatchdog, listener: OnEvent) -> None:
         if isinstance(event, Hello | Beat | Failed):
             watch.take(event)
             line = json.dumps(self._redactor.plain(event_to_plain(event)))
@@ -507,7 +509,7 @@ class Launch:
                 self._all_have_the_job = True
             listener(event)
 
-    def _tell(self, text: str, say: Callable[[str], None]) -> None:
+    def _print_and_log(self, text: str, say: Callable[[str], None]) -> None:
         self._log("launcher", self._redactor.text(text))
         say(self._redactor.text(text))
 

@@ -106,15 +106,15 @@ class Measurements:
             if row.name == name:
                 break
             if self._is_requested(row.name, subject):
-                self._launch_own(row, subject)
-        return self._launch_own(OWN_LAUNCHES[name], subject)
+                self._measure_separately(row, subject)
+        return self._measure_separately(OWN_LAUNCHES[name], subject)
 
     def _is_requested(self, name: Pattern, subject: Subject) -> bool:
         return PATTERNS[name].is_requested(self._context.plan.of(subject), self._context.settings)
 
-    def _launch_own(self, row: OwnLaunch, subject: Subject) -> Measurement:
+    def _measure_separately(self, row: OwnLaunch, subject: Subject) -> Measurement:
         with self._lock():
-            measurement = read_measurement(self._kept(subject))
+            measurement = read_measurement(self._stored_path(subject))
             patterns = measurement.patterns or Patterns()
             if measurement.failure or patterns.found(row.name):
                 return measurement
@@ -138,7 +138,7 @@ class Measurements:
                     launch.end(broke)
                 added = _with(patterns, row.name, launch.found)
                 plain = self._redactor.plain(to_plain(dataclasses.replace(measurement, patterns=added, stages=stages)))
-                write_atomically(self._kept(subject), json.dumps(plain, indent=1) + "\n")
+                write_atomically(self._stored_path(subject), json.dumps(plain, indent=1) + "\n")
         return self._read(subject)
 
     def _launches(self) -> int:
@@ -185,7 +185,7 @@ class Measurements:
         )
         events = self._context.directory / "events.jsonl"
         # A measurement becomes visible only after the plugins' hooks have received it, even if this process is killed.
-        made = self._held(launch_name) if self._hooks.is_active else self._file
+        made = self._paths_of_launch(launch_name) if self._hooks.is_active else self._file
         recorder = Recorder(planned, job, launch_name, made, events, self._observer, self._redactor)
         if self._hooks.is_active:
             recorder.spent("hooks", hook_seconds)
@@ -232,7 +232,7 @@ class Measurements:
         If a hook fails, the measurement is written as failed.
         """
         for subject in subjects:
-            pending_file = self._held(launch_name)(subject)
+            pending_file = self._paths_of_launch(launch_name)(subject)
             if not pending_file.exists():
                 continue
             measurement = read_measurement(pending_file)
@@ -265,7 +265,7 @@ class Measurements:
             return Failure(kind="hook", message=self._redactor.text(str(error)))
         return None
 
-    def _held(self, launch_name: str) -> Callable[[Subject], Path]:
+    def _paths_of_launch(self, launch_name: str) -> Callable[[Subject], Path]:
         return lambda subject: self._context.directory / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
@@ -275,21 +275,21 @@ class Measurements:
         """
         if str(subject) in self._context.lacking:
             return directory_of_start(self._context.directory, self._context.start) / ADDED / f"{subject.slug}.json"
-        return self._kept(subject)
+        return self._stored_path(subject)
 
-    def _kept(self, subject: Subject) -> Path:
+    def _stored_path(self, subject: Subject) -> Path:
         return self._context.directory / "measurements" / f"{subject.slug}.json"
 
     def _read(self, subject: Subject) -> Measurement:
-        return complete_measurement(self._kept(subject), self._others(ADDED, subject))
+        return complete_measurement(self._stored_path(subject), self._measurements_of_starts(ADDED, subject))
 
     def not_judged(self, subject: Subject) -> list[OtherMeasurement]:
         """Return the measurements of a subject that have no separate verdict: interrupted measurements, and
         patterns that later starts added.
         """
-        return [*self._others(BROKEN_OFF, subject), *self._others(ADDED, subject)]
+        return [*self._measurements_of_starts(BROKEN_OFF, subject), *self._measurements_of_starts(ADDED, subject)]
 
-    def _others(self, kind: str, subject: Subject) -> list[OtherMeasurement]:
+    def _measurements_of_starts(self, kind: str, subject: Subject) -> list[OtherMeasurement]:
         return measurements_of_starts(self._context.directory, self._context.start, kind, subject)
 
     @contextlib.contextmanager

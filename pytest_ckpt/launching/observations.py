@@ -345,10 +345,10 @@ class _Listener:
             if not data and self._rest:
                 lines, self._rest = [self._rest], b""
             for line in lines:
-                self._take(line.decode(errors="replace"))
+                self._process_line(line.decode(errors="replace"))
         return data
 
-    def _take(self, line: str) -> None:
+    def _process_line(self, line: str) -> None:
         self._log.write(f"+{time.monotonic() - self._began:.3f} s {self._redactor.text(line)}\n")
         before, event = from_line(line)
         if isinstance(event, Call):
@@ -404,25 +404,25 @@ class Observations:
             if is_made_here := not file.exists():
                 self._observer.checking(check.name)
                 with waits.waiting(f"check {check.name}"):
-                    self._make(check, file)
+                    self._perform(check, file)
         observation = read_observation(file)
         if is_made_here:
             self._observer.checked(check.name, observation.seconds)
         return observation
 
-    def _make(self, check: Check, file: Path) -> None:
+    def _perform(self, check: Check, file: Path) -> None:
         if (since := self._silent_since()) is not None:
             because = f"the target has not answered since check {since}"
             silent = Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_SILENT)
-            self._keep(silent, file)
+            self._store(silent, file)
             return
         observation = self._of_objects(check) if check.room == "objects" else self._of_target(check)
         observation = self._once(check, observation)
         if observation.blocked:
             (self._logs / _BLOCKED).write_text(check.name)
-        self._keep(observation, file)
+        self._store(observation, file)
 
-    def _keep(self, seen: Observation, file: Path) -> None:
+    def _store(self, seen: Observation, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps(self._context.redactor.plain(to_plain(seen)), indent=1) + "\n")
 

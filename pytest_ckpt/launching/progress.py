@@ -226,7 +226,7 @@ class Progress:
         self._ticked = time.monotonic()
         seconds = format_seconds(round(self._ticked - self._since))
         place = f"step {self.done + 1} of {self.total}: " if self.done < self.total else ""
-        self._show(f"{place}{self._doing}, {seconds}{self._left()}")
+        self._show(f"{place}{self._doing}, {seconds}{self._remaining()}")
 
     def end(self) -> None:
         """Record the end of a launch, and subtract the steps that will not run from the total."""
@@ -245,7 +245,9 @@ class Progress:
             self._endured(row, event)
             return
         row.ended(event.step_seconds)
-        self._line(f"{self._place()} {row.steps.label(row.done)}: {format_seconds(event.step_seconds)}{self._left()}")
+        self._line(
+            f"{self._place()} {row.steps.label(row.done)}: {format_seconds(event.step_seconds)}{self._remaining()}"
+        )
 
     def _endured(self, row: Row, event: StepDone) -> None:
         """Show one save of the endurance measurement."""
@@ -259,7 +261,9 @@ class Progress:
         if row.steps.turn_seconds and now - self._endured_at < _ENDURANCE_LINE_SECONDS:
             return
         self._endured_at = now
-        self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.step_seconds)}{self._left()}")
+        self._line(
+            f"{event.subject} endurance save {event.index}: {format_seconds(event.step_seconds)}{self._remaining()}"
+        )
 
     def _ceilings(self, event: CeilingsMeasured) -> None:
         """If the hosts cannot generate data fast enough for SAVE, print this before the first save."""
@@ -281,16 +285,16 @@ class Progress:
             # An error ends the metadata calls before their last step.
             row.count = row.done
         elif isinstance(event.found, Changed):
-            self._of_own_launch(row, event.found)
+            self._of_separate_launch(row, event.found)
         elif isinstance(event.found, Resized):
             if event.found.is_over:
                 row.count = row.done
         elif isinstance(event.found, Endurance):
             row.done = row.count
             saves = len(event.found.save_seconds)
-            self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._left()}")
+            self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._remaining()}")
 
-    def _of_own_launch(self, row: Row, found: Changed) -> None:
+    def _of_separate_launch(self, row: Row, found: Changed) -> None:
         """If the results ``found`` of a separate launch contain a further trial, print a line.
 
         The line contains the last operation of the trial.
@@ -304,7 +308,7 @@ class Progress:
         if len(done) > row.done:
             row.done = len(done)
             seconds = format_seconds(done[-1].seconds)
-            self._line(f"{self._place()} {row.steps.label(row.done)}: {done[-1].kind} {seconds}{self._left()}")
+            self._line(f"{self._place()} {row.steps.label(row.done)}: {done[-1].kind} {seconds}{self._remaining()}")
         if found.failure or (not isinstance(found, Upgrade) and found.not_run):
             row.count = row.done
 
@@ -315,13 +319,13 @@ class Progress:
         return (
             f"{self._place()} {planned.subject} {kind} {operation.index} of {planned.operations}: "
             f"{format_seconds(operation.seconds)}, {format_rate(operation.bytes_per_second)} "
-            f"(needed: {format_rate(needed)}){self._left()}"
+            f"(needed: {format_rate(needed)}){self._remaining()}"
         )
 
     def _place(self) -> str:
         return f"[{self.done}/{self.total}]"
 
-    def _left(self) -> str:
+    def _remaining(self) -> str:
         """Return the remaining time of the steps and the number of remaining checks, as text; empty if the time is
         unknown.
 

@@ -271,7 +271,7 @@ class RankWatchdog:
             message += ": the process, its host or its network is stalled"
         stack = blocked_in(state.pid) if state.host == self._local_host else ""
         failure = Failure(kind="hung", message=message + others, rank=number, host=state.host, stack=stack)
-        return _where(state.slowest, failure)
+        return _with_place(state.slowest, failure)
 
     def waits_for(self) -> str:
         """Return a sentence on the rank for which the launch waits.
@@ -309,7 +309,7 @@ class RankWatchdog:
         for number, state in self._ranks.items():
             for lane in state.lanes.values():
                 if message := lane.pace.exceeds(self._allowances, number):
-                    return _where(lane, Failure(kind="too slow", message=message, rank=number, host=state.host))
+                    return _with_place(lane, Failure(kind="too slow", message=message, rank=number, host=state.host))
         return None
 
     def may_be_tried_again(self, failure: Failure) -> bool:
@@ -319,12 +319,12 @@ class RankWatchdog:
         nothing_told = failure.rank is None and not self._ranks and not self._failures
         return failure.kind == "launch" and nothing_told and not failure.stack
 
-    def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
+    def ended(self, exit_code: int, launcher_output: str) -> Failure | None:
         """Return the failure of a launch that has ended; None if it ended normally.
 
         ``launcher_says`` is the launcher's output.
         """
-        lost_host = self._lost_host(launcher_says)
+        lost_host = self._lost_host(launcher_output)
         if self._failures:
             first = self._failures[0]
             if lost_host and not first.errno and first.host != lost_host.host:
@@ -340,16 +340,16 @@ class RankWatchdog:
             text = f"{counted(lost, 'rank')} ended without a complete report, and the launcher reports success"
             return self._of_first_exit(text) if lost > 0 else None
         for pattern in _KILLED:
-            if match := pattern.search(launcher_says):
+            if match := pattern.search(launcher_output):
                 number = int(match["rank"])
                 state = self._ranks.get(number, _RankState())
                 message = f"the process was killed by signal {match['signal']}"
                 host = state.host or match.groupdict().get("host", "")
                 lane = state.slowest if state.lanes else None
-                return _where(lane, Failure(kind="killed", message=message, rank=number, host=host))
-        if task := _TASK.search(launcher_says):
-            return self._of_task(task, launcher_says)
-        says = launcher_says.strip()[-1000:] or "no output"
+                return _with_place(lane, Failure(kind="killed", message=message, rank=number, host=host))
+        if task := _TASK.search(launcher_output):
+            return self._of_task(task, launcher_output)
+        says = launcher_output.strip()[-1000:] or "no output"
         started = len(self._ranks) == self._processes
         # If the launcher itself was killed, its ranks end with it, and the failure is not attributed to a rank.
         if started and self._exits and exit_code >= 0:
@@ -357,13 +357,13 @@ class RankWatchdog:
         how = f"exit code {exit_code}" if exit_code >= 0 else f"the launcher was killed by signal {-exit_code}"
         return Failure(kind="killed" if started else "launch", message=f"{how}: {says}")
 
-    def _of_task(self, first: re.Match[str], launcher_says: str) -> Failure:
+    def _of_task(self, first: re.Match[str], launcher_output: str) -> Failure:
         """Return the failure that Slurm's messages describe: the cancelled job, or the first task that ended."""
-        cancelled = _CANCELLED.search(launcher_says)
+        cancelled = _CANCELLED.search(launcher_output)
         if cancelled and first["signal"] == _REQUESTED_TO_END:
             why = "at its time limit" if cancelled[1] else "from outside"
             return Failure(kind="killed", message=f"Slurm ended the job: it was cancelled {why}")
-        signals = {int(task["rank"]): task["signal"] for task in _TASK.finditer(launcher_says)}
+        signals = {int(task["rank"]): task["signal"] for task in _TASK.finditer(launcher_output)}
         number = self._first_exit() if self._exits else int(first["rank"])
         if number not in signals:
             return self._of_first_exit("the process ended without a message, before the processes of other ranks")
@@ -374,7 +374,7 @@ class RankWatchdog:
             rank=number,
             host=state.host or first["host"],
         )
-        return _where(state.slowest if state.lanes else None, failure)
+        return _with_place(state.slowest if state.lanes else None, failure)
 
     def _first_exit(self) -> int:
         """Return the rank whose connection has the earliest end (the time that `add_exit` received)."""
@@ -386,9 +386,9 @@ class RankWatchdog:
             return Failure(kind="killed", message=message)
         number = self._first_exit()
         state = self._ranks[number]
-        return _where(state.slowest, Failure(kind="killed", message=message, rank=number, host=state.host))
+        return _with_place(state.slowest, Failure(kind="killed", message=message, rank=number, host=state.host))
 
-    def _lost_host(self, launcher_says: str) -> Failure | None:
+    def _lost_host(self, launcher_output: str) -> Failure | None:
         """Return the failure of a host that the launcher lost while ranks were running; None if there is no such host.
 
         The failure names the first rank of the host.
@@ -396,17 +396,17 @@ class RankWatchdog:
         if not self._ranks:
             return None
         for pattern in _LOST_HOST:
-            if match := pattern.search(launcher_says):
+            if match := pattern.search(launcher_output):
                 host = match["host"]
                 there = sorted(number for number, state in self._ranks.items() if state.host == host)
                 lane = self._ranks[there[0]].slowest if there else None
                 message = f"the launcher has lost {host}: that host, its network or the launcher's daemon there is gone"
                 failure = Failure(kind="killed", message=message, rank=there[0] if there else None, host=host)
-                return _where(lane, failure)
+                return _with_place(lane, failure)
         return None
 
 
-def _where(lane: _Lane | None, failure: Failure) -> Failure:
+def _with_place(lane: _Lane | None, failure: Failure) -> Failure:
     """Return ``failure`` with the operation, phase and file of the lane's last report."""
     doing = lane.doing if lane else None
     if doing is None:

@@ -44,7 +44,7 @@ class ResizedLaunches:
         save.
         """
         saved_by = self._planned.layout.processes
-        why = {size: self._why_not(size) for size in SIZES}
+        why = {size: self._reason_not_run(size) for size in SIZES}
         self.found = dataclasses.replace(self.found, not_run={size: words for size, words in why.items() if words})
         sizes = [size for size in SIZES if not why[size]]
         self._observer.begin([self._planned])
@@ -53,16 +53,16 @@ class ResizedLaunches:
                 if failure := self._launch(size, ranks_of(size, saved_by) if size else saved_by):
                     self.end(failure)
                     return
-            self._keep_found()
+            self._store_results()
         finally:
             self._observer.end()
 
     def end(self, failure: Failure) -> None:
         """Record a failure. The first recorded failure is kept."""
         self.found = dataclasses.replace(self.found, failure=self.found.failure or failure)
-        self._keep_found()
+        self._store_results()
 
-    def _why_not(self, size: str) -> str:
+    def _reason_not_run(self, size: str) -> str:
         launcher = self._context.launcher
         return why_no_ranks(
             size,
@@ -89,12 +89,12 @@ class ResizedLaunches:
         launch = Launch(context.launcher, context.run_id, directory, context.redactor)
         job = job_of(context, processes, task)
         try:
-            return launch.run(job, self._take, self._observer.tick, self._observer.printed, [self._planned])
+            return launch.run(job, self._record, self._observer.tick, self._observer.printed, [self._planned])
         except BaseException:
             self.end(Failure(kind="interrupted", message="the run was interrupted"))
             raise
 
-    def _take(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         """Record an event of rank 0. ``found`` combines the results of the launches that load."""
         if isinstance(event, PatternMeasured) and isinstance(event.found, Resized):
             self.found = dataclasses.replace(
@@ -102,11 +102,11 @@ class ResizedLaunches:
                 halved=event.found.halved or self.found.halved,
                 doubled=event.found.doubled or self.found.doubled,
             )
-            self._keep_found()
+            self._store_results()
             return
         self._events.keep(event)
         if isinstance(event, StepDone):
             self._observer.take(event)
 
-    def _keep_found(self) -> None:
+    def _store_results(self) -> None:
         self._events.keep(PatternMeasured(subject=self._planned.subject, name=self._name, found=self.found))

@@ -43,7 +43,7 @@ class ScratchDirectory:
         home = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
         for left in home.glob(f"{_BEGINS}*.*"):
             if left.stem.removeprefix(_BEGINS).isdigit():
-                _remove_unless_kept(left)
+                _remove_unless_locked(left)
         while True:
             self.path = tempfile.mkdtemp(prefix=f"{_BEGINS}{os.getpid()}.", dir=home)
             # Until it is locked, another process may regard it as abandoned and remove it. In that case, create another
@@ -63,7 +63,7 @@ class ScratchDirectory:
         os.close(self.descriptor)
 
 
-def _remove_unless_kept(directory: Path) -> None:
+def _remove_unless_locked(directory: Path) -> None:
     """Remove a directory of this user, unless a process has locked it or its file system does not support locks."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

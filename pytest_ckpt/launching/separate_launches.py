@@ -153,12 +153,12 @@ class LaunchWithCommands:
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
             with waits.waiting(self._keeper.waits_for):
-                failure = self._launch.run(job, self._take, self._tick, self._observer.printed, [self._planned])
+                failure = self._launch.run(job, self._record, self._tick, self._observer.printed, [self._planned])
         finally:
             os.set_blocking(self._keeper.descriptor, True)
             left = self._keeper.close()
             for run in left:
-                self._tell(run)
+                self._report(run)
             owed = next((run for run in reversed(left) if run.command in ("repair", "remove", "upgrade")), None)
             if owed:
                 self._end({self._row.after: owed, "failure": failure})
@@ -176,7 +176,7 @@ class LaunchWithCommands:
         self.found = dataclasses.replace(self.found, **changes)  # type: ignore[arg-type]
         self._events.keep(PatternMeasured(subject=self._subject, name=self._row.name, found=self.found))
 
-    def _take(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         """Record an event of rank 0."""
         if isinstance(event, CommandRequested):
             self._events.keep(event)
@@ -196,10 +196,10 @@ class LaunchWithCommands:
         except BlockingIOError:
             return
         for run in self._keeper.ended(data):
-            self._tell(run)
+            self._report(run)
             self._launch.answer(to_plain(run))
 
-    def _tell(self, run: CommandRun) -> None:
+    def _report(self, run: CommandRun) -> None:
         self._events.keep(CommandEnded(subject=self._subject, run=run))
         text = f"the {run.command} command ended after {format_seconds(run.seconds)}" if run.is_good else run.sentence
         self._observer.printed(self._context.redactor.text(f"{self._subject} {self._row.name}: {text}"))

@@ -171,7 +171,7 @@ def measurements(session: pytest.Session) -> Measurements:
     if _MEASUREMENTS not in stash:
         opened, run = stash.get(OPEN_RUN, None), stash[RUN]
         made = Measurements(run, _observer(session), stash[PLUGINS], opened.waiting if opened else None)
-        selection = _asked(session, run)
+        selection = _requirement_items(session, run)
         made.want({c.subject for c in run.plan.checkpoints if str(c.subject) in selection.subjects})
         stash[_MEASUREMENTS] = made
     return stash[_MEASUREMENTS]
@@ -190,7 +190,7 @@ def _observer(session: pytest.Session) -> Observer:
     stash = session.config.stash
     if _OBSERVER not in stash:
         run = stash[RUN]
-        selection = _asked(session, run)
+        selection = _requirement_items(session, run)
         wanted = [c for c in run.plan.runnable if str(c.subject) in selection.subjects and run.is_open(c.subject)]
         steps = [s for c in wanted for s in planned_steps(c, run.settings, run.target)]
         stash[_OBSERVER] = TerminalObserver(session.config, steps, selection.checks)
@@ -205,7 +205,7 @@ class _Selection:
     checks: int
 
 
-def _asked(session: pytest.Session, run: RunContext) -> _Selection:
+def _requirement_items(session: pytest.Session, run: RunContext) -> _Selection:
     pairs = {(item.requirement.id, item.subject) for item in session.items if isinstance(item, RequirementItem)}
     made = [
         c

@@ -143,7 +143,7 @@ class Plugins(LaunchHooks):
     def facts(self, settings: Settings) -> list[PluginFacts]:
         """Return the record of every plugin with its facts about the environment. Raises UsageError if a hook fails."""
         records = {record.name: record for record in self.records()}
-        for plugin, answer in self._ask("pytest_ckpt_environment_facts", settings=settings):
+        for plugin, answer in self._call_hook("pytest_ckpt_environment_facts", settings=settings):
             with _checks(plugin, "pytest_ckpt_environment_facts"):
                 facts = read_facts(answer)
             hidden = {n: HIDDEN if may_be_secret(n) else value for n, value in facts.items()}
@@ -161,7 +161,7 @@ class Plugins(LaunchHooks):
             option = _FLAGS[ini_name]
             if any(o.option == option and o.source != "default" for o in settings.origins):
                 continue
-            answers = [(p, answer) for p, answer in self._ask(hook, settings=settings) if answer is not None]
+            answers = [(p, answer) for p, answer in self._call_hook(hook, settings=settings) if answer is not None]
             for plugin, answer in answers:
                 with _checks(plugin, hook):
                     if not isinstance(answer, str) or not answer.strip():
@@ -184,7 +184,7 @@ class Plugins(LaunchHooks):
         """Return the requirements of all plugins. Raises UsageError if an answer is invalid or an id is used twice."""
         hook = "pytest_ckpt_requirements"
         rows: dict[str, Requirement] = {}
-        for plugin, answer in self._ask(hook, settings=settings):
+        for plugin, answer in self._call_hook(hook, settings=settings):
             with _checks(plugin, hook):
                 for one in _listed(answer, "requirements"):
                     requirement = read_requirement(one, plugin.name)
@@ -202,7 +202,7 @@ class Plugins(LaunchHooks):
         """Return the engines of all plugins, each with its owner. Raises UsageError if an answer is invalid."""
         hook = "pytest_ckpt_engines"
         specs = []
-        for plugin, answer in self._ask(hook):
+        for plugin, answer in self._call_hook(hook):
             with _checks(plugin, hook):
                 if isinstance(answer, EngineSpec):
                     raise ValueError(f"engine {answer.name} was returned; expected a list of engines")
@@ -213,7 +213,7 @@ class Plugins(LaunchHooks):
         """Return the kinds of targets of all plugins: {scheme: kind}. Raises UsageError if an answer is invalid."""
         hook = "pytest_ckpt_targets"
         known: dict[str, TargetSpec] = {}
-        for plugin, answer in self._ask(hook):
+        for plugin, answer in self._call_hook(hook):
             with _checks(plugin, hook):
                 rows = _listed(answer, "targets")
             for one in rows:
@@ -224,7 +224,7 @@ class Plugins(LaunchHooks):
         """Return the test directories and files of all plugins. Raises UsageError if one does not exist."""
         hook = "pytest_ckpt_suites"
         places = []
-        for plugin, answer in self._ask(hook, settings=settings):
+        for plugin, answer in self._call_hook(hook, settings=settings):
             with _checks(plugin, hook):
                 for place in _listed(answer, "directories or files"):
                     if not isinstance(place, str | Path) or not Path(place).exists():
@@ -294,7 +294,7 @@ class Plugins(LaunchHooks):
             return "A worker of pytest-xdist has other requirements of plugins than the run."
         return ""
 
-    def _ask(self, hook: str, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
+    def _call_hook(self, hook: str, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
         """Yield (plugin, answer) for each plugin that implements a hook. Raises UsageError if a plugin fails."""
         try:
             yield from self._call(hook, **given)

@@ -98,16 +98,16 @@ def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]
     finished = begins[-1] + measurement.operations[-1].seconds
     files: dict[str, dict[str, Any]] = {}
     for rank in range(measurement.processes):
-        epoch: dict[str, Any] = {"start": _moment(exported.started, 0.0)}
+        epoch: dict[str, Any] = {"start": _time_text(exported.started, 0.0)}
         for operation, begin in zip(measurement.operations, begins, strict=True):
             seconds = _rank_seconds(operation, rank)
             epoch[f"{operation.kind}_ckpt{operation.index}"] = {
-                "start": _moment(exported.started, begin),
-                "end": _moment(exported.started, begin + seconds),
+                "start": _time_text(exported.started, begin),
+                "end": _time_text(exported.started, begin + seconds),
                 "duration": seconds,
                 "throughput": measurement.bytes / _GIB / seconds,
             }
-        epoch["end"] = _moment(exported.started, finished)
+        epoch["end"] = _time_text(exported.started, finished)
         files[f"{rank}_per_epoch_stats.json"] = {"1": epoch}
     return files
 
@@ -126,8 +126,8 @@ def summary(exported: ExportedMeasurement) -> dict[str, Any]:
     end = exported.begins[-1] + measurement.operations[-1].seconds
     found: dict[str, Any] = {
         "not_a_submission": NOT_A_SUBMISSION,
-        "start": _moment(exported.started, 0.0),
-        "end": _moment(exported.started, end),
+        "start": _time_text(exported.started, 0.0),
+        "end": _time_text(exported.started, end),
         "num_accelerators": measurement.processes,
         "metric": metric,
     }
@@ -238,5 +238,5 @@ def _rank_seconds(operation: Operation, rank: int) -> float:
     return max(round(seconds, 6), _MICROSECOND)
 
 
-def _moment(started: datetime, seconds: float) -> str:
+def _time_text(started: datetime, seconds: float) -> str:
     return (started.replace(tzinfo=None) + timedelta(seconds=round(seconds, 6))).isoformat(timespec="microseconds")

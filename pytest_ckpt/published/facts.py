@@ -310,9 +310,11 @@ def _published(metric: Mapping[str, Any], kind: str) -> Published | None:
 def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
     """Return the requested number of saves and loads. A negative number, such as DLIO's -1, counts as 0."""
     found: dict[OperationKind, int] = {}
-    if (writes := _whole(checkpoint.get("num_checkpoints_write"))) is not None and writes <= _MAXIMUM_CHECKPOINTS:
+    if (
+        writes := _whole_number(checkpoint.get("num_checkpoints_write"))
+    ) is not None and writes <= _MAXIMUM_CHECKPOINTS:
         found["save"] = max(0, writes)
-    if (reads := _whole(checkpoint.get("num_checkpoints_read"))) is not None and reads <= _MAXIMUM_CHECKPOINTS:
+    if (reads := _whole_number(checkpoint.get("num_checkpoints_read"))) is not None and reads <= _MAXIMUM_CHECKPOINTS:
         found["load"] = max(0, reads)
     return found
 
@@ -360,7 +362,7 @@ def _cached(meta: Mapping[str, Any]) -> int | None:
     """
     began = table(table(meta.get("cluster_snapshots")).get("start"))
     hosts = items(began.get("hosts")) or items(table(meta.get("system_info")).get("hosts"))
-    held = [_whole(table(table(host).get("memory")).get("cached")) for host in hosts]
+    held = [_whole_number(table(table(host).get("memory")).get("cached")) for host in hosts]
     known = [amount for amount in held if amount is not None and amount >= 0]
     return sum(known) if known and len(known) == len(held) else None
 
@@ -369,12 +371,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _whole(value: Any) -> int | None:
+def _whole_number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _ENDLESS else None
 
 
 def _count(value: Any) -> int | None:
-    whole = _whole(value)
+    whole = _whole_number(value)
     return whole if whole is not None and 0 < whole <= _MAXIMUM_PROCESSES else None
 
 

@@ -298,7 +298,7 @@ def _figures(kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest
         kind=kind,
         operations=len(slowest),
         planned=planned,
-        bases={word: n for word in _WORDS if (n := sum(_word(o) == word for o in slowest))},
+        bases={word: n for word in _WORDS if (n := sum(_operation_name(o) == word for o in slowest))},
         published_seconds=published_seconds,
         published_gib_per_second=rate,
         published_in=where,
@@ -308,7 +308,7 @@ def _figures(kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest
     )
 
 
-def _word(operation: Slowest) -> str:
+def _operation_name(operation: Slowest) -> str:
     return operation.basis if operation.at_least_seconds is None else AT_MOST
 
 

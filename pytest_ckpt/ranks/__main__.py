@@ -43,7 +43,7 @@ def main() -> int:
     try:
         controller = Controller(_end_at_once)
         activity.report_through(controller.tell)
-        _keep_segments_in_session()
+        _place_segments_in_session()
         from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - starts MPI
 
         group = MpiGroup(activity)
@@ -51,7 +51,7 @@ def main() -> int:
 
         bound = bind_to_numa_node(group)
     except Exception as error:
-        _give_up(activity, controller, error)
+        _report_failure(activity, controller, error)
         return 1
     try:
         while _do_job(group, activity, controller, bound):
@@ -61,12 +61,12 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     except BaseException as error:
-        _give_up(activity, controller, error)
+        _report_failure(activity, controller, error)
         group.abort()
         return 1
 
 
-def _keep_segments_in_session() -> None:
+def _place_segments_in_session() -> None:
     """Let Open MPI create its shared-memory segments in its session directory, if that directory is in memory.
 
     Open MPI removes this directory together with the segments.
@@ -137,7 +137,7 @@ def _end_at_once() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _give_up(activity: Activity, controller: Controller | None, error: BaseException) -> None:
+def _report_failure(activity: Activity, controller: Controller | None, error: BaseException) -> None:
     """Report the error that ends this rank, and wait until the controller has received the report or has ended."""
     with contextlib.suppress(OSError, RuntimeError):
         activity.failed(error)

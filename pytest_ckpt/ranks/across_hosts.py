@@ -56,7 +56,9 @@ class AcrossHosts:
         self._group.wait()
         if self._waits:
             with self._stage(_SPENT_ON, None):
-                self._look("directory", lambda: self._store.is_prepared(slug), is_requested=self._group.leads_host)
+                self._await_visible(
+                    "directory", lambda: self._store.is_prepared(slug), is_requested=self._group.leads_host
+                )
 
     def begin(self, ref: CheckpointRef) -> None:
         """Create the directory of a checkpoint on rank 0, and wait until every host sees it.
@@ -69,14 +71,16 @@ class AcrossHosts:
                     with self._activity.in_phase("open"):
                         self._store.announce(ref)
                 self._group.wait()
-                self._look("directory", lambda: self._store.sees_draft(ref), is_requested=self._group.leads_host)
+                self._await_visible(
+                    "directory", lambda: self._store.sees_draft(ref), is_requested=self._group.leads_host
+                )
 
     def end(self, ref: CheckpointRef) -> None:
         """Wait until every host sees that a checkpoint has been committed."""
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 self._group.wait()
-                self._look("name", lambda: self._store.sees(ref, ()), is_requested=self._group.leads_host)
+                self._await_visible("name", lambda: self._store.sees(ref, ()), is_requested=self._group.leads_host)
 
     def files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
         """Wait until every rank sees the files of other ranks that it will read. ``own`` are the files that this rank
@@ -84,10 +88,10 @@ class AcrossHosts:
         """
         if self._waits:
             with self._stage(_SPENT_ON, None):
-                self._look_for_files(files, own)
+                self._await_files(files, own)
 
-    def _look_for_files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
-        foreign = {of.ref: _of_others(of.names, own.get(of.ref.number, ())) for of in files}
+    def _await_files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
+        foreign = {of.ref: _without_own(of.names, own.get(of.ref.number, ())) for of in files}
         if not self._group.any_of(any(foreign.values())):
             return
         written: dict[tuple[int, str], Entry] = {}
@@ -98,9 +102,11 @@ class AcrossHosts:
             ref: [written[ref.number, name] for name in names if (ref.number, name) in written]
             for ref, names in foreign.items()
         }
-        self._look("data", lambda: all(self._store.sees(ref, of) for ref, of in awaited.items()), is_requested=True)
+        self._await_visible(
+            "data", lambda: all(self._store.sees(ref, of) for ref, of in awaited.items()), is_requested=True
+        )
 
-    def _look(self, awaited: Awaited, sees: Callable[[], bool], *, is_requested: bool) -> None:
+    def _await_visible(self, awaited: Awaited, sees: Callable[[], bool], *, is_requested: bool) -> None:
         """Wait until ``sees`` returns True, and report the hosts that had to wait.
 
         Only ranks with ``is_requested`` call ``sees``, repeatedly and for at most `VISIBLE_WITHIN_SECONDS`.
@@ -128,6 +134,6 @@ class AcrossHosts:
                     return DelayedHost(host=self._group.host, waited_seconds=waited, is_seen=is_seen)
 
 
-def _of_others(names: Collection[str], own: Collection[Entry]) -> list[str]:
+def _without_own(names: Collection[str], own: Collection[Entry]) -> list[str]:
     mine = {entry.name for entry in own}
     return [name for name in names if name not in mine]

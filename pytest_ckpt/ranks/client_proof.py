@@ -148,18 +148,18 @@ class ClockWatch:
 
     def __init__(self, rank: int, host: str) -> None:
         self._rank, self._host = rank, host
-        self._began_all = self._began = _look()
+        self._began_all = self._began = _sample()
         self._worst: ClockSpan | None = None
 
     def begin(self) -> None:
         """Read the clocks at the start of an operation."""
-        self._began = _look()
+        self._began = _sample()
 
     def end(self, of: str) -> None:
         """Read the clocks at the end of the operation ``of``, and keep its span if it has the largest difference so
         far.
         """
-        self._take(self._began, of)
+        self._add_interval(self._began, of)
 
     def seconds(self) -> float:
         """Return the seconds since this object was created, by the clock that times operations."""
@@ -167,12 +167,12 @@ class ClockWatch:
 
     def worst(self) -> ClockSpan:
         """Return the span with the largest difference so far: one operation, or the whole measurement."""
-        self._take(self._began_all, "the measurement")
+        self._add_interval(self._began_all, "the measurement")
         assert self._worst
         return self._worst
 
-    def _take(self, began: _ClockReading, of: str) -> None:
-        ended = _look()
+    def _add_interval(self, began: _ClockReading, of: str) -> None:
+        ended = _sample()
         uptime = ended.uptime - began.uptime
         for number in range(len(_CLOCKS)):
             # The clock's time between two readings of the uptime is known as a range; the nearest value in the range is
@@ -192,7 +192,7 @@ class ClockWatch:
                 self._worst = span
 
 
-def _look() -> _ClockReading:
+def _sample() -> _ClockReading:
     for _ in range(_LOOKS):
         before = tuple(clock() for clock in _CLOCKS)
         uptime = _uptime()

@@ -367,9 +367,9 @@ class Content:
         kinds = {dtype: _Kind(dtype, mask) for dtype in dict.fromkeys(tensors)}
         self._of_tensor = tuple(kinds[dtype] for dtype in tensors)
         self._kinds = tuple(kinds.values()) or (_Kind(None, mask),)
-        self._held = functools.lru_cache(maxsize=_BLOCKS_HELD)(self._made)
+        self._cached_block = functools.lru_cache(maxsize=_BLOCKS_HELD)(self._generate)
         # Misplaced pages come in long sequences, so their blocks are cached in addition to the blocks in use.
-        self._held_elsewhere = functools.lru_cache(maxsize=2)(self._made)
+        self._cached_elsewhere = functools.lru_cache(maxsize=2)(self._generate)
         self._checkpoint = 0
         # Separate, so that a scratch does not keep half of a huge page whose other half was a block.
         self._memory, self._memory_to_compare = _Memory(), _Memory()
@@ -443,7 +443,7 @@ class Content:
             if number % BLOCK_PAGES != row or (self._of_tensor and tensor >= len(self._of_tensor)):
                 continue
             place = TensorKey(checkpoint=packed >> RANK_BITS, rank=rank, tensor=tensor)
-            block = self._held_elsewhere(self._kind(place), _group(place, number)).block
+            block = self._cached_elsewhere(self._kind(place), _group(place, number)).block
             if bool(np.all(lanes ^ block[row, : kind.lanes] == words[row] & mask)):
                 return place, number
         return None
@@ -453,14 +453,14 @@ class Content:
 
     def _rows(self, place: TensorKey, page: int) -> _Rows:
         if self._constant:
-            return self._held(self._kind(place), ())
+            return self._cached_block(self._kind(place), ())
         if place.checkpoint != self._checkpoint:
             # Blocks of another checkpoint are not needed again soon.
-            self._held.cache_clear()
+            self._cached_block.cache_clear()
             self._checkpoint = place.checkpoint
-        return self._held(self._kind(place), _group(place, page))
+        return self._cached_block(self._kind(place), _group(place, page))
 
-    def _made(self, kind: _Kind, group: tuple[int, ...]) -> _Rows:
+    def _generate(self, kind: _Kind, group: tuple[int, ...]) -> _Rows:
         """Generate the block for a group of pages."""
         generator = np.random.Generator(np.random.SFC64((self._seed, *group)))
         rows = self._memory.take()

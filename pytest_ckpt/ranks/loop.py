@@ -284,7 +284,7 @@ class MeasurementLoop:
                 lends_memory="neighbour" in task.patterns,
                 knows_bytes=not task.codec,
                 drop=lambda files: self._drop(cache, files),
-                take_in=self._take_in,
+                take_in=self._add_loaded,
             ).measure(engine, self._own.kept, task.operations)
 
     def _engine_facts(self, strategy: Strategy) -> dict[str, str]:
@@ -407,7 +407,7 @@ class MeasurementLoop:
         subject's.
         """
         content = content_of(self._task, shard, aside="contention")
-        return self._saving(self._made(shard, content, self._saving_options(), is_full=True), store)
+        return self._saving(self._create_engine(shard, content, self._saving_options(), is_full=True), store)
 
     def _saving(self, engine: Engine, store: Store) -> Strategy:
         make = strategy_of(self._task.strategy)
@@ -423,7 +423,7 @@ class MeasurementLoop:
     def _engine(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Engine:
         """Return the engine of this rank's own files."""
         content = content_of(self._task, self._shard, constant=constant, aside=aside)
-        return self._made(self._shard, content, self._saving_options(), plain=plain)
+        return self._create_engine(self._shard, content, self._saving_options(), plain=plain)
 
     def _saving_options(self) -> EngineOptions:
         return replace(self._options, stages=self._task.stages, by_process=self._task.by_process)
@@ -439,9 +439,9 @@ class MeasurementLoop:
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
         """Return a loader of a shard. This rank or another rank has written the shard."""
-        return self._made(shard, content_of(self._task, shard), options)
+        return self._create_engine(shard, content_of(self._task, shard), options)
 
-    def _made(
+    def _create_engine(
         self, shard: RankLayout, content: Content, options: EngineOptions, *, plain: bool = False, is_full: bool = False
     ) -> Engine:
         """Return the engine of a shard. If ``is_full``, all its saves are full, even if the task saves deltas."""
@@ -477,7 +477,7 @@ class MeasurementLoop:
         if second:
             second.close()
 
-    def _take_in(self, loaded: Loaded) -> None:
+    def _add_loaded(self, loaded: Loaded) -> None:
         integrity = self._found.take(loaded, self._expected_bytes)
         self._do.send(IntegrityCompared(subject=self._task.subject, integrity=integrity))
 

@@ -68,7 +68,7 @@ class TrainingSteps:
                 self._work(1)
                 seconds.append(time.perf_counter() - start)
         self._pieces = round(self._step_seconds * self._cpu_share / statistics.median(seconds))
-        self._alone = self._steps_alone()
+        self._alone = self._undisturbed_steps()
 
     def beside(self, pending: Pending) -> None:
         """Perform steps during a save, until the saves of all ranks have ended."""
@@ -90,7 +90,7 @@ class TrainingSteps:
 
         Steps between two saves are recorded for both saves.
         """
-        before, self._alone = self._alone, self._steps_alone()
+        before, self._alone = self._alone, self._undisturbed_steps()
         self._saves.append(
             StepsOfSave(
                 checkpoint=checkpoint,
@@ -104,7 +104,7 @@ class TrainingSteps:
         """Return the measured steps."""
         return Training(step_seconds=self._step_seconds, cpu_share=self._cpu_share, saves=tuple(self._saves))
 
-    def _steps_alone(self) -> tuple[float, ...]:
+    def _undisturbed_steps(self) -> tuple[float, ...]:
         seconds = []
         with self._activity.wait():
             self._group.wait()

@@ -355,7 +355,7 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int
     for tick in y.ticks():
         parts.append(line(_CURVES_LEFT, y.at(tick), _CURVES_RIGHT, y.at(tick), "grid"))
         parts.append(label(_CURVES_LEFT - 8, y.at(tick) + 4, format_percent(tick), "t", "end"))
-    for size in _with_room(sizes, x, cluster_size):
+    for size in _without_overlap(sizes, x, cluster_size):
         parts.append(
             label(x.at(size), _CURVES_BOTTOM + 18, f"{size:,}", "t strong" if size == cluster_size else "t", "middle")
         )
@@ -389,7 +389,7 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int
     )
 
 
-def _with_room(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
+def _without_overlap(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
     """Return the cluster sizes that can be written below the axis without overlap.
 
     ``cluster_size`` has priority, then larger sizes.

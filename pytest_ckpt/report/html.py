@@ -180,12 +180,12 @@ _INPUT_OF = {
 
 def write_certificate(document: dict[str, Any], path: Path) -> None:
     """Write the certificate of a report document to ``path``. The file appears only when it is complete."""
-    _write_whole(path, render(document))
+    _write_atomically(path, render(document))
 
 
 def write_results_table(document: dict[str, Any], path: Path) -> None:
     """Write the table of a tree of published results to ``path``. The file appears only when it is complete."""
-    _write_whole(path, render_results_table(document))
+    _write_atomically(path, render_results_table(document))
 
 
 def render_results_table(document: dict[str, Any]) -> str:
@@ -370,10 +370,10 @@ def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[P
     is complete.
     """
     drawn = [dataclasses.replace(s, pictures=tuple(Markup(p) for p in s.pictures)) for s in sections]
-    _write_whole(path, _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn))
+    _write_atomically(path, _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn))
 
 
-def _write_whole(path: Path, text: str) -> None:
+def _write_atomically(path: Path, text: str) -> None:
     made = path.parent / f"{path.name}.part"
     try:
         made.write_text(text, encoding="utf-8")
@@ -406,7 +406,7 @@ def _environment() -> jinja2.Environment:
         "overstated": _or_dash(share),
         "moment": _or_dash(moment_text),
         "dash": _or_dash(str),
-        "options_whole": _options_whole,
+        "options_whole": _unbroken_options,
         "operation_name": lambda plain: str(from_plain(OperationRef, plain)) if plain else "",
         "in_short": view.names_in_short,
         "fact_text": fact_text,
@@ -432,7 +432,7 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _options_whole(sentence: str) -> Markup:
+def _unbroken_options(sentence: str) -> Markup:
     """Return a sentence as HTML in which no line break divides an option's name."""
     return Markup(_OPTION.sub(r'<span class="nowrap">\g<0></span>', str(escape(printable(sentence)))))
 

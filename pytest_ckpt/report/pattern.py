@@ -28,7 +28,7 @@ def pattern_lines(pattern: Pattern) -> list[str]:
     classes = [list(alike) for _, alike in groupby(ranks, key=lambda rank: _shape(pattern, rank))]
     for alike in sorted(classes):
         lines += _of_rank(pattern, alike)
-    return [*lines, *_commit(pattern), *_durability(pattern), *_load(pattern), *_paused(pattern), *_left_out(pattern)]
+    return [*lines, *_commit(pattern), *_durability(pattern), *_load(pattern), *_paused(pattern), *_omitted(pattern)]
 
 
 def _shape(pattern: Pattern, rank: int) -> tuple[tuple[int, int, str], ...]:
@@ -124,6 +124,6 @@ def _paused(pattern: Pattern) -> Iterator[str]:
         yield "pauses: none recorded"
 
 
-def _left_out(pattern: Pattern) -> Iterator[str]:
+def _omitted(pattern: Pattern) -> Iterator[str]:
     if pattern.omitted:
         yield "not replayed: " + ", ".join(f"{what}: {count}" for what, count in sorted(pattern.omitted.items()))

@@ -104,7 +104,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             f"space {format_bytes(planned.space_bytes)}, memory {format_bytes(planned.largest_rank_memory_bytes)} "
             f"for the largest rank, {format_bytes(max(planned.host_memory_bytes))} for the largest host",
             *_ramp(planned),
-            *_how_sure(planned, settings),
+            *_confidence(planned, settings),
             f"  cluster writes {format_bytes(asks.bytes_per_day)} a day, "
             f"{format_rate(asks.sustained_bytes_per_second)} sustained; while saving "
             f"{format_rate(asks.cluster_save_bytes_per_second)}: {format_rate(asks.per_writer_bytes_per_second)} for "
@@ -178,7 +178,7 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
     )
 
 
-def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
+def _confidence(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
     """Yield lines on the share of all saves and loads that is proven if the planned operations meet the limit.
 
     If the user requires no confidence (``assurance``), yield nothing.

@@ -54,7 +54,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
         *_starts(document),
         *_exceptions(document),
         *_grade(document),
-        *_left_behind(document),
+        *_leftovers(document),
     ]
     return [(_typed(line).replace("\n", " "), markup) for line, markup in lines]
 
@@ -125,12 +125,12 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
             name = subject.name if kind.kind == "save" else ""
             row = _COLUMNS.format(
                 kind.kind,
-                _or_none(kind.slowest_seconds, units.format_seconds),
-                _or_none(kind.limit_seconds, units.format_seconds),
+                _or_dash(kind.slowest_seconds, units.format_seconds),
+                _or_dash(kind.limit_seconds, units.format_seconds),
                 margin_text(kind.margin),
-                _or_none(kind.needed_bytes_per_second, units.format_rate),
-                _or_none(kind.got_bytes_per_second, units.format_rate),
-                _or_none(kind.sufficient_up_to_accelerators, "{:,}".format) + mark,
+                _or_dash(kind.needed_bytes_per_second, units.format_rate),
+                _or_dash(kind.got_bytes_per_second, units.format_rate),
+                _or_dash(kind.sufficient_up_to_accelerators, "{:,}".format) + mark,
             )
             markup = {"red": True} if kind.margin is not None and kind.margin < 0 else {}
             lines.append((f"{name:<{width}} {row.rstrip()}", markup))
@@ -240,7 +240,7 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
     return lines
 
 
-def _left_behind(document: Mapping[str, Any]) -> list[Line]:
+def _leftovers(document: Mapping[str, Any]) -> list[Line]:
     return [(f"left on the target: {path}", {"yellow": True}) for path in document.get("left_behind") or []]
 
 
@@ -252,5 +252,5 @@ def _wrapped(text: str, markup: dict[str, bool]) -> list[Line]:
     return [(line, markup) for line in lines]
 
 
-def _or_none(value: float | None, write: Callable[[Any], str]) -> str:
+def _or_dash(value: float | None, write: Callable[[Any], str]) -> str:
     return NONE if value is None else write(value)

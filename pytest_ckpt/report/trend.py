@@ -54,7 +54,7 @@ def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
         for s in young
     ]
     lines += _lines_of_requests(document["requests"], unicode=unicode)
-    lines += [f"{s['subject']} {s['kind']}: left out: {text}" for s in document["series"] if (text := _left_out(s))]
+    lines += [f"{s['subject']} {s['kind']}: left out: {text}" for s in document["series"] if (text := _omitted(s))]
     lines += document["notices"]
     if document["regression"] is not None:
         threshold = units.format_percent(document["regression"])
@@ -88,7 +88,7 @@ def trend_sections(document: Plain) -> list[PageSection]:
 
     sections = []
     for number, series in enumerate(document["series"]):
-        text = " ".join(filter(None, [_change(series), _left_out(series)]))
+        text = " ".join(filter(None, [_change(series), _omitted(series)]))
         chart = (_chart(f"trend-{number}", series),) if series["points"] else ()
         heading = f"{series['subject']}, {series['kind']}s"
         sections.append(PageSection(heading=heading, text=text, pictures=chart))
@@ -146,7 +146,7 @@ def _change(series: Plain) -> str:
     )
 
 
-def _left_out(series: Plain) -> str:
+def _omitted(series: Plain) -> str:
     return ", ".join(f"{units.counted(count, 'run')}: {why}" for why, count in series["omitted"].items() if count)
 
 

@@ -122,7 +122,7 @@ def _close(
         pdf=context.settings.pdf,
     )
     public, printed = certified(draft, closing, run.signer)
-    kept = _keep(context, public)
+    kept = _append_to_history(context, public)
     return ClosedRun(document=public, last_words=tuple(filter(None, (printed, kept))))
 
 
@@ -212,7 +212,7 @@ def _observations(context: RunContext) -> list[Observation]:
     return [read_observation(file) for file in files if file.exists()]
 
 
-def _keep(context: RunContext, document: Document) -> str:
+def _append_to_history(context: RunContext, document: Document) -> str:
     """Append the run to its history. Return a sentence on the result; empty without a history.
 
     An error of the history does not affect the report.

@@ -154,7 +154,7 @@ def foreseen(settings: Settings, plan: Plan, spec: TargetSpec) -> Problems:
     """
     problems = Problems()
     with problems.noting():
-        facts = None if spec.is_remote else _asked(settings, spec)
+        facts = None if spec.is_remote else _query_target(settings, spec)
         if facts and facts.capacity and settings.measures:
             check_space(plan, settings, facts.capacity.free_bytes)
     with problems.noting():
@@ -164,7 +164,7 @@ def foreseen(settings: Settings, plan: Plan, spec: TargetSpec) -> Problems:
     return problems
 
 
-def _asked(settings: Settings, spec: TargetSpec) -> TargetFacts:
+def _query_target(settings: Settings, spec: TargetSpec) -> TargetFacts:
     text = settings.target or ""
     try:
         return check_in_time(spec, text, _ANSWER_SECONDS)

@@ -225,7 +225,7 @@ def _differences(here: TargetFacts, there: TargetView) -> list[str]:
         sentences.append(f"pytest-ckpt {there.package} instead of {__version__}")
     if is_another:
         sentences.append(f"{there.mount.kind} ({there.mount.source}) instead of {here.kind} ({here.source})")
-    elif other := _other_options(here.options, there.mount.options):
+    elif other := _option_differences(here.options, there.mount.options):
         sentences.append(other)
     if there.misses:
         # One server may have several addresses with different names, so a different name does not imply a difference.
@@ -239,7 +239,7 @@ def _differences(here: TargetFacts, there: TargetView) -> list[str]:
     return sentences
 
 
-def _other_options(here: str, there: str) -> str:
+def _option_differences(here: str, there: str) -> str:
     mine, theirs = (
         {word for word in options.split(",") if word and word.split("=")[0] not in _OF_ONE_CLIENT}
         for options in (here, there)

@@ -167,7 +167,7 @@ def _open(
             with _refused_before_the_run(directory):
                 archive(earlier, resumption)
             notices += [*resumption.notices, *clear_area(earlier, checked.target, _REMOVE_SECONDS)]
-        elif aside := _make_report_directory(settings, directory, undo):
+        elif aside := _create_report_directory(settings, directory, undo):
             notices.append(f"the report of an earlier run is now {aside}")
         for left_by, found_of, target in (
             ("left on the target by ", "found on the target: of ", checked.target),
@@ -258,7 +258,7 @@ def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
     return area
 
 
-def _make_report_directory(settings: Settings, directory: Path, undo: contextlib.ExitStack) -> Path | None:
+def _create_report_directory(settings: Settings, directory: Path, undo: contextlib.ExitStack) -> Path | None:
     """Create the report directory; closing ``undo`` removes it.
 
     If there is a report of an earlier run, return its new path; otherwise None.

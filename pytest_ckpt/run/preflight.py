@@ -95,7 +95,7 @@ class Preflight:
     notices: tuple[str, ...] = ()
 
 
-def _check_room(plan: Plan, settings: Settings, facts: TargetFacts) -> None:
+def _check_space(plan: Plan, settings: Settings, facts: TargetFacts) -> None:
     """Refuse a plan that exceeds the target's free space, its free inodes, or this user's maximum file size."""
     # Ranks on other hosts have other limits.
     if settings.measures and not settings.hosts and "paths" in facts.capabilities:
@@ -174,13 +174,13 @@ def check(
     # Ranks are started to read the memory of their hosts, so that too little memory and space are reported together.
     starts = bool(probe and plan.runnable and settings.measures and not problems.found)
     with problems.noting():
-        _check_room(plan, settings, facts)
+        _check_space(plan, settings, facts)
     launcher: Launcher | None = None
     probed = HostProbe(failure=None)
     with problems.noting():
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
         if probe and starts:
-            probed = _see_hosts(settings, plan, launcher, run_id, target, facts, probe, local, then_wait)
+            probed = _probe_hosts(settings, plan, launcher, run_id, target, facts, probe, local, then_wait)
             check_memory(plan, probed.hosts)
     problems.refuse()
     return Preflight(
@@ -261,7 +261,7 @@ def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
             )
 
 
-def _see_hosts(
+def _probe_hosts(
     settings: Settings,
     plan: Plan,
     launcher: Launcher,

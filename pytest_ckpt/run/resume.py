@@ -218,7 +218,7 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
                 "Name the same --ckpt-target, or begin a new run without --ckpt-resume.",
             )
     now = checked.settings
-    whole = _whole_settings(earlier, now)
+    whole = _combined_settings(earlier, now)
     plan = plan_run(whole, checked.facts, checked.gates.table)
     hosts = checked.hosts if now.measures else earlier.hosts
     subjects = _Subjects(earlier, checked)
@@ -527,7 +527,7 @@ def _unwritten(earlier: EarlierRun) -> Iterator[Measurement]:
             yield measurement_of(events, planned, task, f"launches/{launches}", {}, failure)
 
 
-def _whole_settings(earlier: EarlierRun, now: Settings) -> Settings:
+def _combined_settings(earlier: EarlierRun, now: Settings) -> Settings:
     """Return the settings of the whole run.
 
     For suites that this start omits, the settings of earlier starts are used.

@@ -234,7 +234,7 @@ def replayed_files(text: str, rank: int, rank_bytes: int) -> tuple[ReplayedFile,
             passing=(f"replay-{rank}-{place}.moved", f"replay-{rank}-{place}.tmp"),
             renames=renames[number],
             recorded_bytes=pattern.files[number].bytes,
-            bytes=sizes.get(number, _other_bytes(pattern, number, rank_bytes, total)),
+            bytes=sizes.get(number, _size_of_other_file(pattern, number, rank_bytes, total)),
             is_small=number not in sizes,
             kept=pattern.files[number].kept,
             synchronous=pattern.files[number].synchronous,
@@ -377,7 +377,7 @@ def _name(pattern: str, rank: int, number: int, count: int) -> str:
     return pattern
 
 
-def _other_bytes(pattern: Pattern, number: int, rank_bytes: int, total: int) -> int:
+def _size_of_other_file(pattern: Pattern, number: int, rank_bytes: int, total: int) -> int:
     """Return the size that a recorded file gets in a replay if the file is not part of the layout.
 
     A small file keeps its recorded size. A file that is removed during the save is scaled like the large files.

@@ -93,7 +93,7 @@ def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
     """
     if scale == 1 or not tensors:
         return tuple(tensors)
-    kept = _kept(tuple(tensor.elements for tensor in tensors), scale)
+    kept = _selected_tensors(tuple(tensor.elements for tensor in tensors), scale)
     return tuple(replace(tensors[index], elements=elements) for index, elements in kept)
 
 
@@ -277,7 +277,7 @@ def is_of_experts(file: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _kept(sizes: tuple[int, ...], scale: float) -> tuple[tuple[int, int], ...]:
+def _selected_tensors(sizes: tuple[int, ...], scale: float) -> tuple[tuple[int, int], ...]:
     """Return (index, elements) of each tensor that a scale keeps, in ascending order of the index."""
     # Use the decimal as written: 0.29 of 100 elements is 29, although the nearest float to 0.29 is smaller.
     share = Fraction(repr(scale))
@@ -358,13 +358,15 @@ def _totals(of: Layout) -> _Totals:
 def _rank_layout(of: Layout, rank: int) -> RankLayout:
     model = of.model
     if model.own:
-        return RankLayout(rank=rank, files=tuple(_own_files(model, rank, of.cluster_processes, of.scale)), whole=of)
+        return RankLayout(
+            rank=rank, files=tuple(_files_of_user_model(model, rank, of.cluster_processes, of.scale)), whole=of
+        )
     data_rank, model_rank = divmod(rank, model.model_parallel)
     stage = model_rank // model.tensor_parallel
     zero_name = f"zero_pp_rank_{data_rank}_mp_rank_{model_rank}"
     files: list[ShardFile] = []
     if model.zero_stage == PARAMETERS_SHARDED:
-        tensors = _whole_stage_tensors(model, stage, of.data_parallel, of.scale)
+        tensors = _complete_stage_tensors(model, stage, of.data_parallel, of.scale)
         files.append(ShardFile(name=f"{zero_name}_model_states.pt", tensors=tensors))
     elif data_rank == 0:
         files.extend(
@@ -390,7 +392,7 @@ def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, t
 
 
 @lru_cache(maxsize=512)
-def _whole_stage_tensors(model: Model, stage: int, shards: int, scale: float) -> tuple[Tensor, ...]:
+def _complete_stage_tensors(model: Model, stage: int, shards: int, scale: float) -> tuple[Tensor, ...]:
     """Return one rank's tensors of a pipeline stage for ZeRO-3, where one file contains all of them.
 
     The tensors are sharded across the tensor-parallel ranks, and then across ``shards`` data-parallel ranks.
@@ -441,7 +443,7 @@ def _tensors(group: str, dtype: Dtype, elements: list[int]) -> tuple[Tensor, ...
     return tuple(Tensor(name=f"{group}/{index}", dtype=dtype, elements=count) for index, count in enumerate(elements))
 
 
-def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator[ShardFile]:
+def _files_of_user_model(model: Model, rank: int, processes: int, scale: float) -> Iterator[ShardFile]:
     """Yield the files of a rank of a user's model, the optimizer's file last.
 
     ``processes`` is the number of processes of the whole checkpoint.
@@ -462,9 +464,9 @@ def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterato
             for number, (dense, experts) in layers.items()
             for tensor in (*mine.of(f"layer_{number}", dense), *mine.of(f"layer_{number}_experts", experts))
         )
-        yield ShardFile(name=f"{name}_model_states.pt", tensors=_reduced_own(tensors, scale))
+        yield ShardFile(name=f"{name}_model_states.pt", tensors=_reduced_tensors(tensors, scale))
     else:
-        yield from _own_layer_files(model, layers, data_rank, grid_rank, scale)
+        yield from _layer_files_of_user_model(model, layers, data_rank, grid_rank, scale)
     # The states of experts are separate from the others, as in training.
     groups = {
         f"optimizer_stage_{stage}": sum(sum(dense) for dense, _ in layers.values()),
@@ -477,7 +479,7 @@ def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterato
     for number, (precision, counts) in enumerate(of_each):
         mine = _Part(precision, *of_all)
         state = (tensor for group, count in counts.items() for tensor in mine.of_one(f"{group}/{number}", count))
-        states += _reduced_own(state, scale)
+        states += _reduced_tensors(state, scale)
     yield ShardFile(name=f"{name}_optim_states.pt", tensors=tuple(states))
 
 
@@ -497,7 +499,7 @@ def _stage_layers(model: Model, stage: int) -> list[int]:
     return [*([0] if stage == 0 else []), *range(first, first + each + (stage < remainder)), *ends]
 
 
-def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
+def _reduced_tensors(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Return the tensors of a user's model that a scale keeps.
 
     Remainders are elements that could not be divided evenly; only the last rank has them. They are reduced separately,
@@ -512,7 +514,7 @@ def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
     return tuple(kept[tensor.name] for tensor in full if tensor.name in kept)
 
 
-def _own_layer_files(
+def _layer_files_of_user_model(
     model: Model, layers: Mapping[int, tuple[list[int], list[int]]], data_rank: int, grid_rank: int, scale: float
 ) -> Iterator[ShardFile]:
     """Yield the model files that one rank of a user's model writes for the given layers.
@@ -525,10 +527,10 @@ def _own_layer_files(
     tensor_rank = grid_rank % cut
     mine = _Part(own.weights, tensor_rank, cut)
     for number, (dense, _) in layers.items() if data_rank == 0 else ():
-        if tensors := _reduced_own(mine.of(f"layer_{number}", dense), scale):
+        if tensors := _reduced_tensors(mine.of(f"layer_{number}", dense), scale):
             yield ShardFile(name=f"layer_{number}-model_{grid_rank}_model_states.pt", tensors=tensors)
     mine = _Part(own.weights, data_rank * cut + tensor_rank, own.expert_parallel * cut)
     for number, (_, experts) in layers.items() if data_rank < own.expert_parallel else ():
-        if tensors := _reduced_own(mine.of(f"layer_{number}_experts", experts), scale):
+        if tensors := _reduced_tensors(mine.of(f"layer_{number}_experts", experts), scale):
             name = f"layer_{number}{_OF_EXPERTS}{data_rank}-model_{grid_rank}_model_states.pt"
             yield ShardFile(name=name, tensors=tensors)

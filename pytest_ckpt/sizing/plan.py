@@ -310,7 +310,7 @@ def _plan_checkpoint(
     name, mode = model.name, settings.mode
     not_run = _misfit(settings, model)
     rehearsal, has_subset = "", model.processes >= SUBSET_PROCESSES
-    shared = _why_shared(settings, target, table)
+    shared = _sharing_evidence(settings, target, table)
     if mode == "auto":
         mode = "full" if shared or settings.ranks >= model.processes or not has_subset else "subset"
         if settings.ranks < model.processes and shared and not not_run:
@@ -408,7 +408,7 @@ def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layou
     return part_bytes(shards.largest_file_bytes, settings.io_size_bytes) if is_bucket else settings.io_size_bytes
 
 
-def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> str:
+def _sharing_evidence(settings: Settings, target: TargetFacts | None, table: str) -> str:
     """Return the evidence that several hosts share the storage, as a phrase; empty if there is none.
 
     For shared storage, a subset of the ranks is not representative.

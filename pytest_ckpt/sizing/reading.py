@@ -67,7 +67,7 @@ def storm(layout: Layout) -> Reading:
         description = f"{layout.processes} ranks, each the first of a replica, concurrently read the files of rank 0"
         pieces = tuple((ShardPart(shard=layout.rank(0)),) for _ in range(layout.processes))
     copies = replicas if replicas > 1 else 0
-    return Reading(name="storm", description=description, pieces=pieces, bytes=_whole(pieces), copies=copies)
+    return Reading(name="storm", description=description, pieces=pieces, bytes=_total_bytes(pieces), copies=copies)
 
 
 def restart_reads(shards: Layout, copies: int) -> RestartReads:
@@ -81,7 +81,7 @@ def restart_reads(shards: Layout, copies: int) -> RestartReads:
     first = shards.cluster_bytes
     whole = layout_of(model, mode="full")
     further = range(model.model_parallel, 2 * model.model_parallel) if _replicas(whole) > 1 else range(0)
-    again = sum(_whole([_of_replica(whole, rank)]) - whole.rank(rank).bytes for rank in further)
+    again = sum(_total_bytes([_of_replica(whole, rank)]) - whole.rank(rank).bytes for rank in further)
     return RestartReads(
         copies=copies,
         accelerators_per_copy=model.processes_per_copy,
@@ -169,7 +169,7 @@ def split(layout: Layout) -> Reading:
     return Reading(name="split", description=description, pieces=pieces, bytes=layout.bytes)
 
 
-def _whole(pieces: Sequence[Sequence[ShardPart]]) -> int:
+def _total_bytes(pieces: Sequence[Sequence[ShardPart]]) -> int:
     return sum(piece.shard.bytes for of_rank in pieces for piece in of_rank)
 
 

@@ -91,7 +91,7 @@ def start_hooks(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     These are preloaded libraries, I/O profilers, start-up files of Python, and environment variables.
     """
     found = [f"{name}={environment[name]}" for name in _LINKER_VARIABLES if environment.get(name)]
-    found += _given_c_library(environment)
+    found += _preloaded_c_library(environment)
     found += [
         f"profiler of I/O: {by} answers {', '.join(names)}"
         for by, names in interposed_calls().items()
@@ -128,7 +128,7 @@ def _c_library() -> str:
     return _object_of(ctypes.CDLL(None), "__libc_start_main")
 
 
-def _given_c_library(environment: Mapping[str, str]) -> list[str]:
+def _preloaded_c_library(environment: Mapping[str, str]) -> list[str]:
     """Return a phrase on this process's C library if it comes from LD_LIBRARY_PATH; otherwise no phrase."""
     home = Path(_c_library())
     given = [os.path.realpath(path) for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
@@ -139,14 +139,14 @@ def _libraries_before(last: str) -> list[Path]:
     """Return the libraries of this process that the linker searches before the library ``last``."""
     files: list[str] = []
 
-    def take(loaded: Any, _size: int, _data: Any) -> int:
+    def visit_library(loaded: Any, _size: int, _data: Any) -> int:
         # The program itself has no name there, and the kernel's own mapping has a name without a directory.
         if b"/" in (name := loaded.contents.name or b""):
             files.append(os.path.realpath(os.fsdecode(name)))
         return 0
 
     visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Loaded), ctypes.c_size_t, ctypes.c_void_p)
-    ctypes.CDLL(None).dl_iterate_phdr(visit(take), None)
+    ctypes.CDLL(None).dl_iterate_phdr(visit(visit_library), None)
     return [Path(file) for file in (files[: files.index(last)] if last in files else files)]
 
 

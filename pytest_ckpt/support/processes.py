@@ -124,7 +124,7 @@ def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "")
     With ``launch``, only processes of this launch are killed. A remaining process is blocked in a kernel call that
     waits for the target.
     """
-    return _until_gone(lambda: marked_processes(run_id, launch), signal.SIGKILL, seconds)
+    return _signal_until_ended(lambda: marked_processes(run_id, launch), signal.SIGKILL, seconds)
 
 
 def processes_of_session(leader: int) -> list[int]:
@@ -144,7 +144,7 @@ def processes_of_session(leader: int) -> list[int]:
 
 def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
     """Kill every process of a session, and return the processes that still exist after ``seconds``."""
-    return _until_gone(lambda: processes_of_session(leader), signal.SIGKILL, seconds)
+    return _signal_until_ended(lambda: processes_of_session(leader), signal.SIGKILL, seconds)
 
 
 def blocked_sentence(stuck: list[int]) -> str:
@@ -162,8 +162,8 @@ def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
     def launcher() -> list[int]:
         return [process.pid] if process.poll() is None else []
 
-    _until_gone(launcher, signal.SIGTERM, _TERM_SECONDS)
-    _until_gone(launcher, signal.SIGKILL, _KILL_SECONDS)
+    _signal_until_ended(launcher, signal.SIGTERM, _TERM_SECONDS)
+    _signal_until_ended(launcher, signal.SIGKILL, _KILL_SECONDS)
     return end_marked(run_id)
 
 
@@ -201,7 +201,7 @@ def stopped_among(pids: Iterable[int]) -> int | None:
     return next((pid for pid in pids if _is_stopped(Path("/proc") / str(pid))), None)
 
 
-def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds: float) -> list[int]:
+def _signal_until_ended(alive: Callable[[], list[int]], number: signal.Signals, seconds: float) -> list[int]:
     end = time.monotonic() + seconds
     signalled: set[int] = set()
     left: list[int] = []

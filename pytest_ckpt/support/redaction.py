@@ -64,7 +64,7 @@ class Redactor:
         be unreadable.
         """
         found = {value for name, value in environment.items() if name not in _NOT_SECRET and may_be_secret(name)}
-        found |= {secret for text in texts for secret in _given(text)}
+        found |= {secret for text in texts for secret in _secrets_in(text)}
         words = "\n".join(file_vocabulary)
         long = {s for s in found if _is_long(s) and s != HIDDEN and s not in words}
         return cls(tuple(sorted(long, key=lambda s: (-len(s), s))))
@@ -113,7 +113,7 @@ def may_be_secret(name: str) -> bool:
     return bool(_TELLING.search(name)) or bool(_TELLING_PARTS & set(re.split(r"[\W_]+", name.lower())))
 
 
-def _given(text: str) -> Iterator[str]:
+def _secrets_in(text: str) -> Iterator[str]:
     """Yield the secrets in a command, URL or option, including a quoted command within a command."""
     for pattern in _PATTERNS:
         for match in pattern.finditer(text):
@@ -134,7 +134,7 @@ def _given(text: str) -> Iterator[str]:
         if is_option and may_be_secret(name.lstrip("-")):
             yield value
         if word != text:
-            yield from _given(word)
+            yield from _secrets_in(word)
 
 
 def _awaits(last: Any, item: Any) -> bool:

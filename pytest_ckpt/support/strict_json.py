@@ -83,7 +83,9 @@ def parse(data: bytes) -> Any:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8: {error.reason} at byte {error.start}") from None
-    return json.loads(text, parse_constant=_refuse, parse_float=_number, parse_int=_whole, object_pairs_hook=_table)
+    return json.loads(
+        text, parse_constant=_refuse, parse_float=_number, parse_int=_whole_number, object_pairs_hook=_table
+    )
 
 
 def too_many_values(data: bytes) -> str:
@@ -114,7 +116,7 @@ def _number(text: str) -> float:
     return value
 
 
-def _whole(text: str) -> int:
+def _whole_number(text: str) -> int:
     if len(text.lstrip("-")) > _MAXIMUM_DIGITS:
         raise ValueError(f"{text[:40]} is too large for a whole number")
     return int(text)

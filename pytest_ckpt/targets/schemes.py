@@ -44,7 +44,7 @@ def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, Tar
         add_target(known, row_of_package, who)
     for scheme, row in (rows or {}).items():
         if scheme in known and known[scheme] != row:
-            raise _taken(scheme, known[scheme], row.plugin)
+            raise _scheme_conflict(scheme, known[scheme], row.plugin)
         known[scheme] = row
     return known
 
@@ -57,7 +57,7 @@ def add_target(known: dict[str, TargetSpec], found: object, plugin: str) -> None
         )
     scheme = found.scheme.lower()
     if scheme in known:
-        raise _taken(scheme, known[scheme], plugin)
+        raise _scheme_conflict(scheme, known[scheme], plugin)
     known[scheme] = dataclasses.replace(found, scheme=scheme, plugin=plugin)
 
 
@@ -117,7 +117,7 @@ def split(text: str) -> tuple[str, str]:
     return (match[1].lower(), match[2]) if match else ("", text)
 
 
-def _taken(scheme: str, row: TargetSpec, plugin: str) -> UsageError:
+def _scheme_conflict(scheme: str, row: TargetSpec, plugin: str) -> UsageError:
     owner = row.plugin or "pytest-ckpt"
     return UsageError(
         f"{plugin} provides a target with the scheme {scheme}://, which belongs to {owner}.",

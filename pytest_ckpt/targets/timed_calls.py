@@ -221,7 +221,7 @@ def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signal
         # On SIGTERM, the exit removes temporary files of the call.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        _let_go(writing)
+        _close_inherited(writing)
         try:
             outcome: tuple[str, Any] = ("answer", call())
         except UsageError as error:
@@ -238,7 +238,7 @@ def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signal
         os._exit(0)
 
 
-def _let_go(kept: int) -> None:
+def _close_inherited(kept: int) -> None:
     """Close all inherited descriptors except the standard streams and ``kept``."""
     for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if number > 2 and number != kept:

@@ -51,7 +51,7 @@ class StreamListener:
                     links.append(link)
                 else:
                     link.close()
-        return _all_or_none(links)
+        return _all_or_close(links)
 
     def close(self) -> None:
         """Stop listening."""
@@ -150,7 +150,7 @@ def _on_each(links: Sequence[socket.socket], do: Callable[[socket.socket], None]
         thread.join()
 
 
-def _all_or_none(links: list[socket.socket]) -> list[socket.socket]:
+def _all_or_close(links: list[socket.socket]) -> list[socket.socket]:
     if len(links) == STREAMS:
         return links
     for link in links:

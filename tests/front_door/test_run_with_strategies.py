@@ -104,7 +104,7 @@ import os, pathlib, sys, threading
 if "pytest_ckpt.ranks" in sys.orig_argv:
     from pytest_ckpt.ranks.scenarios.crashes import CrashScenario
 
-    delete, target = CrashScenario._delete_own, pathlib.Path(os.environ["CKPT_TARGET"])
+    delete, target = CrashScenario._delete_files, pathlib.Path(os.environ["CKPT_TARGET"])
 
     def deleted(scenario, number):
         delete(scenario, number)
@@ -113,7 +113,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
             for name in scenario.do.files(number).names:
                 os.truncate(newest / name, 0)
 
-    CrashScenario._delete_own = deleted
+    CrashScenario._delete_files = deleted
 """
 
 

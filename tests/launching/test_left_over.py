@@ -78,7 +78,7 @@ def test_the_run_s_directory_stays_and_is_told_where_something_may_still_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     (tmp_path / "target").mkdir()
-    monkeypatch.setattr(preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
+    monkeypatch.setattr(preflight, "_probe_hosts", lambda *_: HostProbe(failure=None))
     directories = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
     context = open_run(resolve(SAID | directories, {}), ["pytest"]).context
     (made,) = (tmp_path / "target").iterdir()
@@ -104,7 +104,7 @@ def test_what_is_there_of_another_run_is_told_with_what_can_be_known_of_it(
     there = tmp_path / "target" / "pytest-ckpt-old"
     there.mkdir(parents=True)
     (there / OWNER).write_text(json.dumps(owner_of("old") | {"host": host, "process_began": 1.0}))
-    monkeypatch.setattr(preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
+    monkeypatch.setattr(preflight, "_probe_hosts", lambda *_: HostProbe(failure=None))
     directories = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
     opened = open_run(resolve(SAID | directories, {}), ["pytest"])
     assert f"{told.format(host=host)}{there}" in opened.notices

@@ -186,10 +186,10 @@ def test_a_long_run_of_pages_of_another_place_makes_few_blocks(elsewhere, kind):
 
     def counted(kind, group):
         groups.append(group)
-        return content._made(kind, group)
+        return content._generate(kind, group)
 
-    content._held = functools.lru_cache(maxsize=8)(counted)
-    content._held_elsewhere = functools.lru_cache(maxsize=2)(counted)
+    content._cached_block = functools.lru_cache(maxsize=8)(counted)
+    content._cached_elsewhere = functools.lru_cache(maxsize=2)(counted)
     count, findings = compare(content, data, PLACE)
     assert count == PAGES + 1
     assert findings[0].kind == kind

@@ -22,4 +22,4 @@ DIRECT, BUFFERED = "around the page cache", "through the page cache"
 )
 def test_the_way_of_reads_is_that_of_every_host_and_not_of_rank_0_s_alone(ways: list[str], says: str) -> None:
     scenario = SimpleNamespace(_group=SimpleNamespace(gather=lambda _own: ways))
-    assert InterferenceScenario._ways(scenario, ways[0]) == says
+    assert InterferenceScenario._io_modes_text(scenario, ways[0]) == says

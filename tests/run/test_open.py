@@ -33,7 +33,7 @@ def settings(tmp_path, monkeypatch):
     for name in ("target", "scratch"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-    monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
+    monkeypatch.setattr(opening.preflight, "_probe_hosts", lambda *_: HostProbe(failure=None))
     directories = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
     return resolve(TINY | directories, {})
 
@@ -55,7 +55,7 @@ def test_an_error_while_a_run_is_opened_leaves_its_traceback_alone(settings, tmp
     assert names(tmp_path / "target") == names(tmp_path / "scratch") == []
     assert names(tmp_path / "report") == ["crash.txt"]
     monkeypatch.undo()
-    monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
+    monkeypatch.setattr(opening.preflight, "_probe_hosts", lambda *_: HostProbe(failure=None))
     # Files that a crash has left do not stop the next run.
     run = opening.open_run(settings, ["pytest"])
     assert names(run.context.directory) == ["measurements", "plan.json", "session.json"]
@@ -66,7 +66,7 @@ def test_too_little_space_and_too_little_memory_are_told_at_once(settings, monke
         host="n1", ranks=(0, 1), cpu="", cores=2, memory_bytes=1 << 20, memory_available_bytes=1 << 20, kernel="",
         os="", python="", target_is_reached=True,
     )  # fmt: skip
-    monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: HostProbe(failure=None, hosts=(host,)))
+    monkeypatch.setattr(opening.preflight, "_probe_hosts", lambda *_: HostProbe(failure=None, hosts=(host,)))
     full = os.statvfs_result((4096, 4096, 10**6, 10, 10, 10**6, 10**6, 10**6, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     with pytest.raises(UsageError) as refused:

@@ -268,7 +268,7 @@ def test_the_largest_layout_is_laid_out_in_no_time():
         models._ranks,
         models._totals,
         models._layer_tensors,
-        models._whole_stage_tensors,
+        models._complete_stage_tensors,
         models._optimizer_tensors,
     ):
         cache.cache_clear()

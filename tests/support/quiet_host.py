@@ -31,11 +31,11 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         take(self, event)
 
     Recorder.take = take_without_host
-    take_of_own = LaunchWithCommands._take
+    take_of_own = LaunchWithCommands._record
 
     def take_of_own_without_load(self: LaunchWithCommands, event: Event) -> None:
         if isinstance(event, PatternMeasured) and isinstance(event.found, Changed):
             event = dataclasses.replace(event, found=dataclasses.replace(event.found, host_loads=()))
         take_of_own(self, event)
 
-    LaunchWithCommands._take = take_of_own_without_load
+    LaunchWithCommands._record = take_of_own_without_load

@@ -47,12 +47,14 @@ def _until_its_end(context: ObjectContext, findings: Findings, name: str) -> Non
             here.put(name, before).needed("an object")
         upload = here.begin(name)
         etag = here.part(name, upload, 1, after).needed("a part").etag
-        _must_see(context, findings, name, len(before) if there else None, "before the end of an upload", "upload seen")
+        _require_size(
+            context, findings, name, len(before) if there else None, "before the end of an upload", "upload seen"
+        )
         if (name, upload) not in here.uploads(name):
             findings.wrong("unfinished upload not listed", where=here.url(name), seen="no such upload in the listing",
                        expected="its name, so that it can be aborted")  # fmt: skip
         here.end(name, upload, [(1, etag)]).needed("the end of an upload")
-        _must_see(context, findings, name, len(after), "after the end of an upload", "ended upload not seen")
+        _require_size(context, findings, name, len(after), "after the end of an upload", "ended upload not seen")
         if (name, upload) in here.uploads(name):
             findings.wrong("ended upload still listed", where=here.url(name), seen="the upload", expected="none")
         here.delete(name).needed("a deletion")
@@ -62,7 +64,7 @@ def _aborted(context: ObjectContext, findings: Findings, name: str) -> None:
     here, upload = context.here, context.here.begin(name)
     etag = here.part(name, upload, 1, content(context.seed, name, 1)).needed("a part").etag
     here.abort(name, upload).needed("to abort an upload")
-    _must_see(context, findings, name, None, "after an upload was aborted", "aborted upload seen")
+    _require_size(context, findings, name, None, "after an upload was aborted", "aborted upload seen")
     if (name, upload) in here.uploads(name):
         findings.wrong("aborted upload still listed", where=here.url(name), seen="the upload", expected="none")
     if here.end(name, upload, [(1, etag)]):
@@ -80,7 +82,7 @@ def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
     finally:
         third.close()
     here = context.here
-    _must_see(context, findings, name, None, "after its client closed the connection", "upload seen")
+    _require_size(context, findings, name, None, "after its client closed the connection", "upload seen")
     if (name, upload) not in here.uploads(name):
         findings.wrong("unfinished upload not listed", where=here.url(name), seen="no such upload in the listing",
                    expected="the upload of the killed client, so that it can be aborted")  # fmt: skip
@@ -94,7 +96,9 @@ def begun(session: Session, name: str) -> str:
     return upload
 
 
-def _must_see(context: ObjectContext, findings: Findings, name: str, size: int | None, when: str, kind: str) -> None:
+def _require_size(
+    context: ObjectContext, findings: Findings, name: str, size: int | None, when: str, kind: str
+) -> None:
     looks: dict[str, Any] = {
         "this client": seen(context.here, name),
         "the second": context.other.ask("parts:seen", name),
@@ -254,8 +258,8 @@ def large_object(context: ObjectContext, findings: Findings) -> None:
     offsets = (0, 2 * _GIB - _WINDOW // 2, 4 * _GIB - _WINDOW // 2, 4 * _GIB, 4 * _GIB + _MIB, 5 * _GIB,
                size - MINIMUM_PART_BYTES - 10, size - _WINDOW)  # fmt: skip
     data = _content_of_parts(context.seed, parts)
-    if _make_large(context, findings, name, parts, data):
-        _look_at_ends(context, findings, name, parts, data, offsets)
+    if _create_large(context, findings, name, parts, data):
+        _compare_ends(context, findings, name, parts, data, offsets)
 
 
 def many_parts(context: ObjectContext, findings: Findings) -> None:
@@ -269,8 +273,8 @@ def many_parts(context: ObjectContext, findings: Findings) -> None:
     parts = _placed([(number, own.get(number, _FILLER), MINIMUM_PART_BYTES) for number in numbers])
     offsets = [part.offset + into for part in parts if part.of != _FILLER for into in (0, MINIMUM_PART_BYTES - _WINDOW)]
     data = _content_of_parts(context.seed, parts)
-    if _make_large(context, findings, "object", parts, data):
-        _look_at_ends(context, findings, "object", parts, data, offsets)
+    if _create_large(context, findings, "object", parts, data):
+        _compare_ends(context, findings, "object", parts, data, offsets)
     findings.facts["parts"] = f"{len(parts):,}"
 
 
@@ -286,7 +290,7 @@ def _content_of_parts(seed: int, parts: Sequence[Part]) -> dict[str, bytes]:
     return {of: content(seed, of, 1, size) for of, size in {part.of: part.size for part in parts}.items()}
 
 
-def _make_large(
+def _create_large(
     context: ObjectContext, findings: Findings, name: str, parts: Sequence[Part], data: Mapping[str, bytes]
 ) -> bool:
     """Create an object of these parts. Return whether the store accepted all parts and completed the upload.
@@ -326,7 +330,7 @@ def _make_large(
     return bool(answer)
 
 
-def _look_at_ends(
+def _compare_ends(
     context: ObjectContext,
     findings: Findings,
     name: str,
@@ -353,7 +357,7 @@ def _look_at_ends(
                 findings.wrong(
                     "wrong bytes in a large object",
                     where=f"{_WINDOW:,} bytes from {offset:,} of {here.url(name)} by {who}, {size:,} bytes",
-                    seen=f"{noted}, {_words(parts, data, decoded(text))}",
+                    seen=f"{noted}, {_description(parts, data, decoded(text))}",
                     expected=f"the bytes of part {_at(parts, offset).number:,}",
                 )
 
@@ -381,7 +385,7 @@ def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> 
     return found
 
 
-def _words(parts: Sequence[Part], data: Mapping[str, bytes], seen: bytes) -> str:
+def _description(parts: Sequence[Part], data: Mapping[str, bytes], seen: bytes) -> str:
     """Return a description of wrong bytes: the offset in the object where they belong.
 
     If this offset is unknown, the description contains the number of wrong bytes.

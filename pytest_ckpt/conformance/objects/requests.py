@@ -36,7 +36,7 @@ def digest_of_object(context: ObjectContext, findings: Findings) -> None:
             if is_refused and (left := here.get(name)):
                 findings.wrong("refused object is there", where=left.where, seen=f"{len(left.data):,} bytes",
                            expected="no object")  # fmt: skip
-            _must_take_digest(findings, here.put(name, data, right), header)
+            _require_accepted_digest(findings, here.put(name, data, right), header)
             # For a store that ignores this digest, one anomaly is enough.
             if not is_refused:
                 break
@@ -58,7 +58,7 @@ def digest_of_part(context: ObjectContext, findings: Findings) -> None:
             upload = here.begin(name, fields)
             wrong, right = _digest_headers(header, other), _digest_headers(header, data)
             is_refused = _must_refuse_digest(findings, here.part(name, upload, 1, data, wrong), header)
-            _must_take_digest(findings, here.part(name, upload, 1, data, right), header)
+            _require_accepted_digest(findings, here.part(name, upload, 1, data, right), header)
             here.abort(name, upload)
             if not is_refused:
                 break
@@ -97,7 +97,7 @@ def _must_refuse_digest(findings: Findings, answer: Reply, header: str) -> bool:
     return not answer
 
 
-def _must_take_digest(findings: Findings, answer: Reply, header: str) -> None:
+def _require_accepted_digest(findings: Findings, answer: Reply, header: str) -> None:
     if not answer:
         findings.wrong(
             "right digest refused", where=f"{header} of {answer.where}", seen=answer.outcome, expected="success"
@@ -134,7 +134,7 @@ def range_bytes(context: ObjectContext, findings: Findings) -> None:
         text = f"bytes {first}-{first + len(expected) - 1}/{_SIZE}"
         where = f"Range: {words} of {answer.where}, {_SIZE:,} bytes"
         if answer.data != expected:
-            findings.wrong("wrong bytes in a range", where=where, seen=_in_words(answer.outcome, answer.data, whole),
+            findings.wrong("wrong bytes in a range", where=where, seen=_description(answer.outcome, answer.data, whole),
                        expected=f"{len(expected):,} bytes from {first:,}")  # fmt: skip
         elif answer.status != 206 or answer.headers.get("content-range") != text:
             findings.wrong(
@@ -151,7 +151,7 @@ def range_bytes(context: ObjectContext, findings: Findings) -> None:
                        seen=f"{answer.outcome}, {len(answer.data):,} bytes", expected="416 InvalidRange")  # fmt: skip
 
 
-def _in_words(stated: str, data: bytes, whole: bytes) -> str:
+def _description(stated: str, data: bytes, whole: bytes) -> str:
     at = whole.find(data) if data else -1
     return f"{stated}, {len(data):,} bytes" + (f", those from {at:,}" if at >= 0 else "")
 

@@ -111,20 +111,20 @@ _CHANGES = (
 
 def get(context: ObjectContext, findings: Findings) -> None:
     """Change objects on one client, and check on both clients that GET shows each change."""
-    _look(context, findings, "GET")
+    _check_visibility(context, findings, "GET")
 
 
 def head(context: ObjectContext, findings: Findings) -> None:
     """Change objects on one client, and check on both clients that HEAD shows each change."""
-    _look(context, findings, "HEAD")
+    _check_visibility(context, findings, "HEAD")
 
 
 def listing(context: ObjectContext, findings: Findings) -> None:
     """Change objects on one client, and check on both clients that LIST shows each change."""
-    _look(context, findings, "LIST")
+    _check_visibility(context, findings, "LIST")
 
 
-def _look(context: ObjectContext, findings: Findings, how: str) -> None:
+def _check_visibility(context: ObjectContext, findings: Findings, how: str) -> None:
     """Change objects on one client, and check each change on both clients with the request ``how``.
 
     The clients swap roles after every object.
@@ -151,8 +151,8 @@ def _look(context: ObjectContext, findings: Findings, how: str) -> None:
                     findings.wrong(
                         kind if seen in (_NONE, *(v for v, _, _ in _CHANGES)) else "bytes that no client put",
                         where=f"{how} of {context.here.url(name)} by {looker}, {change} by {writer}",
-                        seen=_words(seen),
-                        expected=_words(version),
+                        seen=_version_text(seen),
+                        expected=_version_text(version),
                     )
 
 
@@ -186,7 +186,7 @@ def state(session: Session, name: str, *, how: str) -> int:
     return size - SIZE_OF_VERSION if size - SIZE_OF_VERSION in versions else _OTHER
 
 
-def _words(version: int) -> str:
+def _version_text(version: int) -> str:
     return {_NONE: "no object", _OTHER: "something else"}.get(version, f"version {version}")
 
 

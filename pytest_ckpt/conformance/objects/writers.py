@@ -45,7 +45,7 @@ def update(context: ObjectContext, findings: Findings) -> None:
         findings.wrong("update refused", where=f"If-Match with the current ETag, {second.where}", seen=second.outcome,
                    expected="it overwrites the object")  # fmt: skip
     _must_lose(findings, here.put(name, b"third", {"If-Match": first}), "If-Match with an ETag of before")
-    _must_hold(context, findings, name, b"second" if second else b"first")
+    _require_content(context, findings, name, b"second" if second else b"first")
     _must_lose(findings, here.put("none", b"x", {"If-Match": first}), "If-Match for a missing object", (404,))
     if here.get("none"):
         findings.wrong("condition ignored", where=here.url("none"), seen="an object", expected="none")
@@ -64,7 +64,7 @@ def _create(context: ObjectContext, findings: Findings, how: How) -> None:
             "creation refused", where=f"If-None-Match, {first.where}", seen=first.outcome, expected="a new object"
         )
     _must_lose(findings, write(here, name, b"second", how, _ABSENT), "If-None-Match for an existing object")
-    _must_hold(context, findings, name, b"first")
+    _require_content(context, findings, name, b"first")
     for number in range(context.count(_RACES, minimum=10)):
         _race(context, findings, f"race-{number:04d}", how, _ABSENT)
 
@@ -89,7 +89,7 @@ def _race(context: ObjectContext, findings: Findings, name: str, how: How, condi
     elif not winners:
         findings.wrong("no winner", where=where, seen="all were refused", expected="one winner")
     else:
-        _must_hold(context, findings, name, winners[0].encode())
+        _require_content(context, findings, name, winners[0].encode())
 
 
 def racers(session: Session, name: str, *, who: str, how: How, condition: dict[str, str]) -> dict[str, tuple[int, str]]:
@@ -123,7 +123,7 @@ def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, .
                    seen=answer.outcome, expected="412 PreconditionFailed")  # fmt: skip
 
 
-def _must_hold(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
+def _require_content(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
     """Record an anomaly if a client does not read ``expected``, the text of the winner, from the object."""
     seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.ask("writers:words", name)}
     for who, text in seen.items():

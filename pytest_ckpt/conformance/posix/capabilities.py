@@ -469,7 +469,7 @@ def flock(context: CheckContext, findings: Findings) -> None:
     context.tell("flock", str(path))
     for _ in range(context.count(_LOCK_ROUNDS)):
         for mode, wanted in _MODES:
-            with working([partial(_hold, path, mode)]) as (holder,):
+            with working([partial(_lock_and_wait, path, mode)]) as (holder,):
                 if not all_have_sent([holder], "held", context.tell):
                     _report_refused_lock(findings, holder.ended())
                     return
@@ -478,7 +478,7 @@ def flock(context: CheckContext, findings: Findings) -> None:
                 findings.trials += 1
             # The end of the block has killed the holder.
             _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
-        with working([partial(_hold, path, fcntl.LOCK_SH)]) as (holder,):
+        with working([partial(_lock_and_wait, path, fcntl.LOCK_SH)]) as (holder,):
             if not all_have_sent([holder], "held", context.tell):
                 _report_refused_lock(findings, holder.ended())
                 return
@@ -513,7 +513,7 @@ def flock_second(context: CheckContext, findings: Findings) -> None:
         other.ask("kill", there, process=lock["process"])
         _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         descriptor = other.ask("open_file", there, flags=os.O_RDWR)
-        with working([partial(_hold, path, fcntl.LOCK_EX)]) as (holder,):
+        with working([partial(_lock_and_wait, path, fcntl.LOCK_EX)]) as (holder,):
             if not all_have_sent([holder], "held", context.tell):
                 _report_refused_lock(findings, holder.ended())
                 return
@@ -525,7 +525,7 @@ def flock_second(context: CheckContext, findings: Findings) -> None:
         findings.trials += 2
 
 
-def _hold(path: Path, mode: int, talk: WorkerChannel) -> None:
+def _lock_and_wait(path: Path, mode: int, talk: WorkerChannel) -> None:
     talk.at("open", path)
     descriptor = os.open(path, os.O_RDWR)
     talk.at("flock", path)

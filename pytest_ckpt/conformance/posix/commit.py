@@ -200,7 +200,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
         )
         return
     both.reverse()
-    _begin_whole(watcher, f"{directory}/{both[0].name}", files)
+    _await_complete(watcher, f"{directory}/{both[0].name}", files)
     while race.goes_on(findings):
         paths = [f"{directory}/{path.name}" for path in both]
         watcher.start("commit:watch_directory", directory, paths=paths, files=files)
@@ -213,7 +213,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
         findings.trials = race.changes
         findings.take(seen["wrong"])
         when = f"after rename {race.changes:,}, no change in progress"
-        _whole(findings, both[0], files, f"{both[0]}, {when}", "after a rename")
+        _is_listed_completely(findings, both[0], files, f"{both[0]}, {when}", "after a rename")
         if os.path.lexists(both[1]):
             findings.wrong(
                 "directory under both names after a rename",
@@ -225,7 +225,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
     findings.facts |= {"files": f"{files:,}", **counted}
 
 
-def _begin_whole(watcher: Client, path: str, files: int) -> None:
+def _await_complete(watcher: Client, path: str, files: int) -> None:
     """Wait until the watcher lists the complete directory. Raises NotRun after 10 s."""
     listed = watcher.ask("wait_until", path, look="names", wanted=sorted(_names(files)), seconds=10.0)
     if not listed["agreed"]:
@@ -246,7 +246,9 @@ def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callabl
         for name in paths:
             looks += 1
             try:
-                lists += _whole(findings, Path(name), files, f"{name}, look {looks:,}", "during a rename")
+                lists += _is_listed_completely(
+                    findings, Path(name), files, f"{name}, look {looks:,}", "during a rename"
+                )
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -259,7 +261,7 @@ def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callabl
             return {"lists": lists, "wrong": findings.plain()}
 
 
-def _whole(findings: Findings, directory: Path, files: int, where: str, when: str) -> bool:
+def _is_listed_completely(findings: Findings, directory: Path, files: int, where: str, when: str) -> bool:
     """Return whether a directory lists all its files once. Record the faults of a wrong listing."""
     expected = _names(files)
     listed = os.listdir(directory)  # noqa: PTH208 - doubled names must stay doubled
@@ -433,7 +435,7 @@ def watch_for_marker(
                 expected=f"the {len(expected):,} bytes that were fsynced before the rename",
             )
     for name, length in lengths.items():
-        _look_at(findings, f"{path}/{step}/{name}", [number] * length, seed, where)
+        _check_file(findings, f"{path}/{step}/{name}", [number] * length, seed, where)
     seconds = time.monotonic() - committed
     if not findings.anomaly_count:
         for name, length in lengths.items():
@@ -467,7 +469,7 @@ def _small_file(path: str) -> bytes | None:
         return None
 
 
-def _look_at(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
+def _check_file(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
     """Open a file, read its first and last page, and query its size. Record the first fault.
 
     The size is queried last, because this query refreshes the attribute cache of some clients.

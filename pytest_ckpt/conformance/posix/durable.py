@@ -466,7 +466,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         overwritten = canary.wrong(calls)
         wrongs = [*([overwritten] if overwritten else []), *witness.wrongs(calls)]
         losses += len(wrongs)
-        _tell(wrongs, findings, cut, cuts)
+        _record_faults(wrongs, findings, cut, cuts)
         reported.look(directory, calls)
     if not losses:
         bound = f"with 95 % confidence at most {format_percent(largest_share(cuts))} of power cuts lose anything"
@@ -517,7 +517,7 @@ def _save_and_overwrite(
         witness.acknowledge({replaced: (FILE_BYTES, words)})
 
 
-def _tell(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts: int) -> None:
+def _record_faults(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts: int) -> None:
     for wrong in wrongs:
         what, how = ("name", "fsync of its directory") if wrong.is_name else ("bytes", "fsync of the file")
         findings.wrong(

@@ -79,7 +79,7 @@ def free_bytes(directory: Path) -> int:
     return found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
 
 
-def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
+def fill_up_to(directory: Path, room: int, free: int, calls: Calls) -> None:
     """Fill a volume with a ballast file so that ``room`` bytes remain free. Before, ``free`` bytes are free."""
     # The file "room" reserves the space. It is removed, not shortened: a truncation may itself need space.
     try:
@@ -90,11 +90,11 @@ def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
         # A quota that statvfs does not show leaves less than ``room`` bytes free, so no ballast is needed.
         remove(directory / "room", calls)
         return
-    _take_space(directory / "ballast", free, calls)
+    _fill_with_ballast(directory / "ballast", free, calls)
     remove(directory / "room", calls)
 
 
-def _take_space(path: Path, free: int, calls: Calls) -> None:
+def _fill_with_ballast(path: Path, free: int, calls: Calls) -> None:
     """Create a file that takes all free space: first with fallocate, then with writes."""
     calls("open", path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -171,9 +171,7 @@ def remove(path: Path, calls: Calls) -> None:
             return
 
 
-def when_there_is_space(
-    save: Callable[[], object], undo: Callable[[], object], patience_seconds: float
-) -> float | None:
+def retry_with_space(save: Callable[[], object], undo: Callable[[], object], patience_seconds: float) -> float | None:
     """After space was freed, repeat a save until it succeeds. Return the seconds until then.
 
     Returns None if space is still missing after ``patience_seconds``. ``undo`` removes the remains of a failed save.
@@ -268,7 +266,7 @@ def fill(context: CheckContext, findings: Findings) -> None:
     for trial in range(context.count(4)):
         here = directory / f"trial-{trial}"
         here.mkdir()
-        leave_room(here, _ROOM, free, calls)
+        fill_up_to(here, _ROOM, free, calls)
         acknowledged_bytes, error = 0, ""
         sizes: list[int] = []
         while not error and acknowledged_bytes <= free * 1.25 + _ROOM:
@@ -315,7 +313,7 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
     errors: set[str] = set()
     longest = 0.0
     for trial in range(context.count(8, minimum=2)):
-        leave_room(directory, int(chance.uniform(0.1, 0.9) * 4 * PIECE_BYTES), free, calls)
+        fill_up_to(directory, int(chance.uniform(0.1, 0.9) * 4 * PIECE_BYTES), free, calls)
         broken = checkpoint(2 * trial + 2)
         try:
             broken.save(directory, calls)
@@ -348,7 +346,7 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
         remove(directory / "ballast", calls)
         _remove_checkpoint(broken, directory, calls)
         after = checkpoint(2 * trial + 3)
-        seconds = when_there_is_space(
+        seconds = retry_with_space(
             partial(after.save, directory, calls),
             partial(_remove_checkpoint, after, directory, calls),
             context.space_seconds,
@@ -466,7 +464,9 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
             ended = f"{errno.errorcode[refusal.errno or 0]} in {calls.call}" if refusal else "no error"
             errors.add(ended)
             findings.trials += 1
-            _look(findings, kept, commit, f"without space for the {phase} ({ended})", refused=refusal is not None)
+            _check_checkpoints(
+                findings, kept, commit, f"without space for the {phase} ({ended})", refused=refusal is not None
+            )
             remove(directory / "ballast", calls)
             number += 1
             after = commit_of(number)
@@ -475,12 +475,12 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
                 refused.undo()
                 following.save()
 
-            seconds = when_there_is_space(again, after.undo, context.space_seconds)
+            seconds = retry_with_space(again, after.undo, context.space_seconds)
             if seconds is None:
                 note_no_space(findings, directory, calls, context.space_seconds)
                 return
             longest = max(longest, seconds)
-            _look(findings, None, after, "saved after space was given back")
+            _check_checkpoints(findings, None, after, "saved after space was given back")
             if findings.anomaly_count:
                 return
             remove(directory / kept.checkpoint.name, calls)
@@ -508,7 +508,7 @@ def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
     for name, do in commit.phases.items():
         if name == phase:
             # Some of the data fit, so that the error comes in the middle of them.
-            leave_room(commit.directory, commit.checkpoint.file_bytes if name == "data" else 0, free, commit.calls)
+            fill_up_to(commit.directory, commit.checkpoint.file_bytes if name == "data" else 0, free, commit.calls)
         try:
             do()
         except OSError as error:
@@ -516,7 +516,9 @@ def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
     return None
 
 
-def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, *, refused: bool = False) -> None:
+def _check_checkpoints(
+    findings: Findings, kept: _Commit | None, commit: _Commit, when: str, *, refused: bool = False
+) -> None:
     """Record an anomaly if a checkpoint or the pointer contradicts the results of the calls.
 
     ``kept`` is the previous checkpoint, ``commit`` the new one. ``refused`` is true if the save of the new one failed.

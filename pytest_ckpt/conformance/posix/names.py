@@ -195,7 +195,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
         paths = list(files)
         mapped = {path: files[path] for path in paths[:_MAPPED_FILES]}
         others = {path: files[path] for path in paths[_MAPPED_FILES:]}
-        readers = [partial(_read_mapped, mapped), partial(_keep_reading, others), partial(_read_late, others)]
+        readers = [partial(_read_mapped, mapped), partial(_read_repeatedly, others), partial(_read_late, others)]
         with working(readers) as workers:
             all_have_sent(workers, "open", context.tell)
             if not workers[0].has_sent("open"):
@@ -338,7 +338,7 @@ def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple
     return wrong
 
 
-def _keep_reading(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
+def _read_repeatedly(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
     """Open all files and read them repeatedly during and after their removal. Return the first faults."""
     descriptors = {}
     for path in files:

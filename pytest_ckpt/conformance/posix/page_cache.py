@@ -78,14 +78,14 @@ def coherent(context: CheckContext, findings: Findings) -> None:
         with path.open("ab") as file:
             file.write(content[bulk:])
         older = bytes(bulk + tail)
-        _both_see(findings, path, content, older, "after a buffered append to direct writes")
+        _compare_both_modes(findings, path, content, older, "after a buffered append to direct writes")
 
         older = bytes(content)
         at, length = _part(chance, bulk)
         content[at : at + length] = random_bytes(length, context.seed, path.name, "direct")
         with opened(path, os.O_WRONLY | os.O_DIRECT) as direct:
             _write(direct, content[at : at + length], at)
-        _both_see(
+        _compare_both_modes(
             findings, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten with O_DIRECT"
         )
 
@@ -96,7 +96,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
         with opened(path, os.O_WRONLY) as buffered:
             os.pwrite(buffered, content[at : at + length], at)
             # The descriptor is still open and not synced; a direct read must return all bytes nevertheless.
-            _both_see(
+            _compare_both_modes(
                 findings, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten buffered"
             )
         findings.trials += 3
@@ -124,7 +124,7 @@ def _write_and_read(context: CheckContext, findings: Findings, path: Path, size:
     path.unlink()
 
 
-def _both_see(findings: Findings, path: Path, content: bytearray, older: bytes, when: str) -> None:
+def _compare_both_modes(findings: Findings, path: Path, content: bytearray, older: bytes, when: str) -> None:
     with opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
         seen = _read(direct, len(content), _BULK_BYTES)
     compare(findings, seen, bytes(content), path=path, when=f"read with O_DIRECT {when}", older=older)

@@ -386,7 +386,7 @@ def _one_file(context: CheckContext, findings: Findings, path: Path, name: str, 
         context.tell("fsync", str(path))
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return _look_around(context, findings, path, boundary, size, pieces)
+    return _check_around(context, findings, path, boundary, size, pieces)
 
 
 def _free_bytes(path: Path) -> int:
@@ -394,7 +394,7 @@ def _free_bytes(path: Path) -> int:
     return space.f_bavail * space.f_frsize
 
 
-def _look_around(
+def _check_around(
     context: CheckContext, findings: Findings, path: Path, boundary: int, size: int, pieces: dict[int, bytes]
 ) -> int:
     with opened(path, os.O_RDONLY) as descriptor:

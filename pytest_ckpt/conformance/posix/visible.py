@@ -328,11 +328,11 @@ def measure(context: CheckContext, findings: Findings, check: str, changes: tupl
             theirs = f"{directory}/{path.name}"
             context.tell(change.what, str(path))
             change.prepare(path)
-            agreed, seconds = _look(findings, other, theirs, change, limit, before=True)
+            agreed, seconds = _await_change(findings, other, theirs, change, limit, before=True)
             if agreed:
                 spent += seconds
                 change.make(path)
-                _, seconds = _look(findings, other, theirs, change, limit)
+                _, seconds = _await_change(findings, other, theirs, change, limit)
                 longest[change.what] = max(seconds, longest[change.what])
                 findings.measured = max(longest.values())
             findings.trials += 1
@@ -349,7 +349,7 @@ def mount(path: str) -> str:
     return f"{found.file_system} {found.options}"
 
 
-def _look(
+def _await_change(
     findings: Findings, other: Client, path: str, change: Change, limit: float, *, before: bool = False
 ) -> tuple[bool, float]:
     """Let the other client query a path until it sees the new state, or with ``before`` the old state of a change.
@@ -389,13 +389,13 @@ def _with_time(path: Path) -> None:
     os.utime(path, (_OLD_TIME, _OLD_TIME))
 
 
-def _other_name(path: Path) -> Path:
+def _replacement_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.beside")
 
 
 def _replace(path: Path) -> None:
-    _other_name(path).write_bytes(b"new bytes")
-    _other_name(path).replace(path)
+    _replacement_name(path).write_bytes(b"new bytes")
+    _replacement_name(path).replace(path)
 
 
 def _directory_with_a_file(path: Path) -> None:
@@ -449,7 +449,7 @@ _NAMES = (
         old=True,
         new=False,
         prepare=Path.touch,
-        make=lambda path: path.rename(_other_name(path)),
+        make=lambda path: path.rename(_replacement_name(path)),
     ),
     Change(
         what="a file was replaced by rename",
@@ -502,7 +502,7 @@ _NEGATIVE_NAMES = (
         look="exists",
         old=False,
         new=True,
-        prepare=lambda path: _other_name(path).touch(),
-        make=lambda path: _other_name(path).rename(path),
+        prepare=lambda path: _replacement_name(path).touch(),
+        make=lambda path: _replacement_name(path).rename(path),
     ),
 )

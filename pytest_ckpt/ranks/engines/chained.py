@@ -121,7 +121,7 @@ class ChainedEngine:
             self._engine.fill(checkpoint)
             return
         size = self._rule.file_bytes(self._shard, checkpoint)
-        data = self._room(size)
+        data = self._buffer_for(size)
         if self._stages:
             if self._changed is None:
                 self._changed = Buffers(1, self._rule.largest_file_bytes(self._shard)).slots[0]
@@ -143,7 +143,7 @@ class ChainedEngine:
         if not self.contains_delta or self._changed is None:
             return staging(self._engine).stage()
         size = self._rule.file_bytes(self._shard, self._number)
-        return copy_state([self._room(size)[:size]], [self._changed[:size]], self._copy_threads)
+        return copy_state([self._buffer_for(size)[:size]], [self._changed[:size]], self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Save the last filled checkpoint, as a full checkpoint or as a delta.
@@ -153,7 +153,7 @@ class ChainedEngine:
         if not self._rule.is_delta(self._number):
             return self._engine.save(draft, clock)
         size = self._rule.file_bytes(self._shard, self._number)
-        data = self._room(size)
+        data = self._buffer_for(size)
         sink = draft.create(self._name, size)
         try:
             with clock.phase("write", self._name):
@@ -171,7 +171,7 @@ class ChainedEngine:
 
         Also allocate the buffer of deltas, because no clock runs during this call.
         """
-        self._room(self._rule.largest_file_bytes(self._shard))
+        self._buffer_for(self._rule.largest_file_bytes(self._shard))
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
 
     def expect(self, checkpoint: int) -> None:
@@ -194,7 +194,7 @@ class ChainedEngine:
             return self._engine.load(links[0], step, clock)
         number = cast("Chain", committed).numbers[delta]
         wanted = self._rule.file_bytes(self._shard, number)
-        data, got = self._room(wanted), 0
+        data, got = self._buffer_for(wanted), 0
         source = links[delta].source(self._name)
         try:
             # Only the written size is read, because a file may have grown to any size.
@@ -231,7 +231,7 @@ class ChainedEngine:
         runs = list(self._rule.runs(self._shard, number))
         index = self._index(number, runs)
         wanted = self._rule.file_bytes(self._shard, number)
-        data = self._room(wanted)
+        data = self._buffer_for(wanted)
         faults: list[LocalFault] = []
         checked = count = 0
         if got != wanted or size != wanted:
@@ -260,7 +260,7 @@ class ChainedEngine:
     def _place(self, number: int, run: Run) -> TensorKey:
         return TensorKey(checkpoint=number, rank=self._shard.rank, tensor=run.tensor)
 
-    def _room(self, size: int) -> Bytes:
+    def _buffer_for(self, size: int) -> Bytes:
         """Return the buffer of deltas, with space for ``size`` bytes and padding. If it is too small, allocate a larger
         buffer.
 

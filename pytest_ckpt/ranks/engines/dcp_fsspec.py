@@ -47,16 +47,16 @@ class FsspecEngine(ObjectsDcpEngine):
 
     def new_writer(self, place: ObjectPlace) -> FileSystemWriter:
         """Return the library's writer for a checkpoint at ``place``."""
-        return of_torch.FsspecWriter(place.url, **_words(place))
+        return of_torch.FsspecWriter(place.url, **_s3fs_settings(place))
 
     def new_reader(self, place: ObjectPlace) -> FileSystemReader:
         """Return the library's reader for a checkpoint at ``place``."""
-        reader = SharedMetadataReader(place.url, **_words(place))
+        reader = SharedMetadataReader(place.url, **_s3fs_settings(place))
         reader.fs.fs.invalidate_cache()  # type: ignore[attr-defined]
         return reader
 
 
-def _words(place: ObjectPlace) -> Any:
+def _s3fs_settings(place: ObjectPlace) -> Any:
     """Return the settings of s3fs that are needed to reach ``place``. Others keep their defaults."""
     client: dict[str, object] = {"region_name": place.region}
     if place.ca_bundle:

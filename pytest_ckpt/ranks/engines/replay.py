@@ -123,7 +123,7 @@ class ReplayEngine:
                 if phase:
                     with clock.activity.wait():
                         self._savers.wait()
-                self._make([step for step in self._steps if step.phase == phase], calls, clock)
+                self._perform([step for step in self._steps if step.phase == phase], calls, clock)
         finally:
             calls.close()
         self._is_staged = False
@@ -175,7 +175,7 @@ class ReplayEngine:
         self._pool.dismiss()
         self._data, self._copy, self._loaded = {}, {}, {}
 
-    def _make(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
+    def _perform(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
         """Make the calls of one phase of a save, with one thread for each thread of the recorded job (lane).
 
         ``steps`` are sorted by lane.
@@ -191,9 +191,9 @@ class ReplayEngine:
         elif lanes:
             # A clock times one activity, so concurrent threads count as one.
             with clock.phase("write", self._named(steps[0])):
-                self._pool.work(partial(self._make_all, lanes, calls), len(lanes))
+                self._pool.work(partial(self._perform_all, lanes, calls), len(lanes))
 
-    def _make_all(self, lanes: Sequence[Sequence[Step]], calls: ReplayedCalls, lane: int) -> None:
+    def _perform_all(self, lanes: Sequence[Sequence[Step]], calls: ReplayedCalls, lane: int) -> None:
         for step in self._in_pieces(lanes[lane]):
             _pause(step)
             calls.make(step)
@@ -229,14 +229,14 @@ class ReplayEngine:
         source = committed.file(file.name)
         try:
             if source.size != file.bytes:
-                return _of_other_size(file.name, source.size, file.bytes)
+                return _size_fault(file.name, source.size, file.bytes)
             data = np.empty(file.bytes, dtype=np.uint8)
             with clock.phase("read", file.name):
                 for at in range(0, file.bytes, piece):
                     got = source.readinto(data[at : at + piece])
                     clock.moved(got)
                     if got < min(piece, file.bytes - at):
-                        return _of_other_size(file.name, at + got, file.bytes)
+                        return _size_fault(file.name, at + got, file.bytes)
         finally:
             source.close()
         return data
@@ -247,7 +247,7 @@ def _pause(step: Step) -> None:
         time.sleep(step.pause_us / _MICROSECONDS)
 
 
-def _of_other_size(name: str, size: int, written: int) -> LocalFault:
+def _size_fault(name: str, size: int, written: int) -> LocalFault:
     kind: FaultKind = "short" if size < written else "foreign"
     detail = f"the file has {size} bytes, {written} were written"
     return LocalFault(

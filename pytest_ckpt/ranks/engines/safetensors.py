@@ -185,9 +185,9 @@ class SafetensorsEngine:
         return None
 
     def _read(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        return self._read_whole(file, source) if self._options.parts == 1 else self._read_part(file, source)
+        return self._read_tensors(file, source) if self._options.parts == 1 else self._read_part(file, source)
 
-    def _read_whole(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
+    def _read_tensors(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
         """Return the bytes of the tensors that the library creates from a file, by tensor name.
 
         If the library cannot read the file, return a fault.

@@ -91,16 +91,16 @@ class Controller:
 class RequestedCommand:
     """A command that the controller runs. It is requested when this object is created.
 
-    ``at`` is the time of the request. ``heard_at`` is the time when the result arrived, None before. Both times are on
-    the clock of `time.perf_counter`.
+    ``at`` is the time of the request. ``received_at`` is the time when the result arrived, None before. Both times are
+    on the clock of `time.perf_counter`.
     """
 
     def __init__(self, controller: Controller, subject: Subject, command: Command) -> None:
         self._controller = controller
         self.at = time.perf_counter()
-        self.heard_at: float | None = None
+        self.received_at: float | None = None
         self._run: CommandRun | None = None
-        self._thread = threading.Thread(target=self._hear, name="commands", daemon=True)
+        self._thread = threading.Thread(target=self._receive, name="commands", daemon=True)
         controller.tell(CommandRequested(subject=subject, command=command))
         self._thread.start()
 
@@ -111,10 +111,10 @@ class RequestedCommand:
             raise RuntimeError("the controller did not report the result of the requested command")
         return self._run
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._run = from_plain(CommandRun, self._controller.hear())
-            self.heard_at = time.perf_counter()
+            self.received_at = time.perf_counter()
 
 
 class DelayedRequest(threading.Thread):

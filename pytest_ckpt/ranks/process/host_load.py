@@ -94,13 +94,13 @@ class HostLoadWatch:
             load_average=load_average(),
         )
         for span in self._spans:
-            self._take(replace(load, span=span))
+            self._add(replace(load, span=span))
 
     def gathered(self) -> tuple[HostLoad, ...]:
         """Return the loads of all hosts on rank 0, and an empty tuple elsewhere."""
         return tuple(load for of_rank in self._group.gather(list(self._worst.values())) for load in of_rank)
 
-    def _take(self, load: HostLoad) -> None:
+    def _add(self, load: HostLoad) -> None:
         known = self._worst.get(load.span)
         highest = max(load.load_average, known.load_average if known else 0.0)
         if known and (known.is_busy, known.taken_share) >= (load.is_busy, load.taken_share):

@@ -99,7 +99,7 @@ class MpiGroup:
         """
         self.wait()
         moment = array.array("d", [time.monotonic() + _POLLS_OF_NOTICE * self._longest_poll])
-        self._tell_host(moment, _MOMENT_TAG)
+        self._send_to_host(moment, _MOMENT_TAG)
         time.sleep(max(0.0, moment[0] - time.monotonic()))
 
     def gather(self, value: Any) -> list[Any]:
@@ -133,7 +133,7 @@ class MpiGroup:
             total[0] += sum(other[0] for other in others)
         else:
             self._finish(self._world.Isend(total, dest=self._of_host[0], tag=_SUM_TAG))
-        self._tell_host(total, _SUM_TAG)
+        self._send_to_host(total, _SUM_TAG)
         return total[0]
 
     def largest(self, value: int) -> int:
@@ -147,9 +147,9 @@ class MpiGroup:
         self.wait()
         data = bytearray(pickle.dumps(value) if self.leads_host else b"")
         count = array.array("q", [len(data)])
-        self._tell_host(count, _VALUE_TAG)
+        self._send_to_host(count, _VALUE_TAG)
         data = data or bytearray(count[0])
-        self._tell_host(data, _VALUE_TAG)
+        self._send_to_host(data, _VALUE_TAG)
         return pickle.loads(data)
 
     def any_of(self, value: bool) -> bool:
@@ -191,16 +191,16 @@ class MpiGroup:
         """
         pairs = [(self.rank, value)]
         if self.leads_host:
-            pairs += self._heard(self._of_host[1:])
+            pairs += self._received(self._of_host[1:])
         if self.rank == 0:
-            pairs += self._heard(self._leaders[1:])
+            pairs += self._received(self._leaders[1:])
             return [of_rank for _, of_rank in sorted(pairs, key=operator.itemgetter(0))]
         data, to = pickle.dumps(pairs), 0 if self.leads_host else self._of_host[0]
         size = array.array("q", [len(data)])
         self._finish(self._world.Isend(size, dest=to, tag=_SIZE_TAG), self._world.Isend(data, dest=to, tag=_VALUE_TAG))
         return []
 
-    def _heard(self, ranks: Sequence[int]) -> list[tuple[int, Any]]:
+    def _received(self, ranks: Sequence[int]) -> list[tuple[int, Any]]:
         """Receive the values that ``ranks`` send: the value of each rank, and other ranks' values that it forwards.
 
         Return (rank, value) for each value.
@@ -222,7 +222,7 @@ class MpiGroup:
         self._finish(self._world.Ibcast(data))
         return pickle.loads(data)
 
-    def _tell_host(self, data: array.array[Any] | bytearray, tag: int) -> None:
+    def _send_to_host(self, data: array.array[Any] | bytearray, tag: int) -> None:
         """Send ``data`` from the leader to the other ranks of this host."""
         if self.leads_host:
             self._finish(*(self._world.Isend(data, dest=rank, tag=tag) for rank in self._of_host[1:]))

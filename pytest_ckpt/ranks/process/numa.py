@@ -39,7 +39,7 @@ def bind_to_numa_node(group: Group) -> dict[str, str]:
         return {}
     ranks = group.ranks_of_host
     cores = cores_of_rank(ranks.index(group.rank), [of_all[rank] for rank in ranks], nodes)
-    return {BINDING: ONE_NODE_A_RANK if cores and _are_taken(cores) else AS_STARTED}
+    return {BINDING: ONE_NODE_A_RANK if cores and _bind_threads(cores) else AS_STARTED}
 
 
 def cores_of_rank(place: int, of_ranks: Sequence[Cores], nodes: Mapping[int, Cores]) -> Cores | None:
@@ -56,7 +56,7 @@ def cores_of_rank(place: int, of_ranks: Sequence[Cores], nodes: Mapping[int, Cor
     return usable[place * len(usable) // len(of_ranks)]
 
 
-def _are_taken(cores: Cores) -> bool:
+def _bind_threads(cores: Cores) -> bool:
     """Bind all threads of this process to these cores. Return whether this succeeded."""
     with contextlib.suppress(OSError):
         for thread in Path("/proc/self/task").iterdir():

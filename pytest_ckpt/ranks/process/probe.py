@@ -65,11 +65,11 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
     views: list[TargetView] = []
     if job.sign:
         here = cast("StoreOfPaths", store).host_view()
-        views = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
+        views = _files_visible_to_hosts(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
     tiers: list[TierView] = []
     if job.local and job.tier_sign:
         tier = cast("StoreOfPaths", load(job.local.opener)(job.local)).host_view()
-        tiers = _see_tiers(group, tier, job.tier_sign)
+        tiers = _tiers_of_hosts(group, tier, job.tier_sign)
     # Ranks that wait for another job keep no file of the target open.
     store.close()
     networks = measured_networks(group, activity, job.streams) if job.streams and group.spans_hosts else {}
@@ -113,7 +113,7 @@ def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str
     return combined
 
 
-def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) -> list[TargetView]:
+def _files_visible_to_hosts(group: Group, here: AreaView, sign: Marker, seconds: float) -> list[TargetView]:
     """Return on rank 0 which files each host finds on the target: the controller's file and the next host's file.
 
     Each host creates a file on the target. ``sign`` describes the controller's file. ``seconds`` is the longest wait
@@ -134,7 +134,7 @@ def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) 
         return [view for view in group.gather(view) if view]
 
 
-def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
+def _tiers_of_hosts(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
     """Return on rank 0 the view of each host's local tier, with the names of hosts that share the tier.
 
     Each host creates a file in its tier, described by ``sign``. If a host finds another host's file, the two hosts

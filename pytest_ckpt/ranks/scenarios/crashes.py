@@ -198,11 +198,11 @@ class CrashScenario:
             self.do.step("crashes", index, time.perf_counter() - start)
             if lost:
                 break
-        self._tell(kills)
+        self._report(kills)
         for number in filter(None, (older, newest)):
             self._delete(number)
 
-    def _tell(self, kills: Sequence[Kill]) -> None:
+    def _report(self, kills: Sequence[Kill]) -> None:
         found = Crashes(
             planned=self.planned,
             bytes=self.bytes,
@@ -224,7 +224,7 @@ class CrashScenario:
         self.way.before(ref, at)
         with self.do.stage("crashes", at):
             child = ForkedProcess(self.group, lambda tell, hear, group: self._child(ref, tell, hear, group))
-            retention = BackgroundThread(lambda _over: self._delete_own(older)) if older else None
+            retention = BackgroundThread(lambda _over: self._delete_files(older)) if older else None
             try:
                 self._until_copied(child)
                 # All processes must begin to write together; otherwise some would be done before the last one has
@@ -341,7 +341,7 @@ class CrashScenario:
                 self.store.delete(self.do.ref(number), (name,))
         self._finish_delete(number)
 
-    def _delete_own(self, number: int) -> None:
+    def _delete_files(self, number: int) -> None:
         self.do.delete_own(number)
 
     def _finish_delete(self, number: int) -> None:

@@ -87,7 +87,7 @@ class LongRun:
             if len(kept) > _KEPT:
                 self._delete(kept.pop(0))
             elapsed = time.perf_counter() - began
-            goes_on = self._group.share(self._group.rank == 0 and _goes_on(seconds, elapsed, requested_seconds))
+            goes_on = self._group.share(self._group.rank == 0 and _continues(seconds, elapsed, requested_seconds))
         whole = time.perf_counter() - began
         for number in kept:
             self._delete(number)
@@ -200,7 +200,7 @@ class LongRun:
             self._do.finish_delete([number])
 
 
-def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
+def _continues(seconds: list[float], elapsed: float, asked: float) -> bool:
     """Return whether another save follows. ``seconds`` are the durations of the saves so far, known only on rank 0.
 
     ``elapsed`` are the seconds since the first save, ``asked`` the requested seconds.

@@ -201,7 +201,7 @@ class OperationsThatMayFail:
                 checks.append(self._engine.verify(content))
         tried = self._tried("load", error, seconds, silence)
         self._do.host_load.end(load_began, _name_of(at))
-        self._take_in(checks, number, resident, is_complete=not tried.failed)
+        self._add_checks(checks, number, resident, is_complete=not tried.failed)
         self._engine.release()
         return tried
 
@@ -273,7 +273,7 @@ class OperationsThatMayFail:
             )
         return TrialResult(operation=cast("OperationTrial", self._group.share(operation)), ended=time.perf_counter())
 
-    def _take_in(
+    def _add_checks(
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_complete: bool
     ) -> None:
         """Add the comparisons of a load to the totals. If the load failed, add only its faults."""

@@ -220,7 +220,7 @@ class InterferenceScenario:
             turn = _Turn.of(self._group.gather(reads.within(spans)))
             turns[during_saves].append(turn)
             self._do.step("mixed", number, spans[-1][1] - spans[0][0])
-        ways = self._ways(way)
+        ways = self._io_modes_text(way)
         if self._group.rank == 0:
             count = sum(len(of.names) for of in files)
             found = MixedLoad(
@@ -243,7 +243,7 @@ class InterferenceScenario:
     def _reader(self, files: Sequence[Files], seed: int) -> _Reader:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
-    def _ways(self, way: str) -> str:
+    def _io_modes_text(self, way: str) -> str:
         """Return a text that describes how reads used the page cache. If hosts differ, the text contains the host count
         of each way.
         """
@@ -339,26 +339,26 @@ class _Reader:
             "seed": seed,
             "bytes_per_second": bytes_per_second,
         }
-        self._say(json.dumps(request))
-        self._hear()
+        self._send(json.dumps(request))
+        self._receive()
 
     def begin(self) -> None:
         """Start the reads."""
-        self._say("")
+        self._send("")
 
     def end(self) -> SampleReads:
         """Stop the reads, and end the process. Return the reads."""
-        self._say("")
-        document = self._hear()
+        self._send("")
+        document = self._receive()
         self._process.communicate()
         return from_plain(SampleReads, document)
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
-    def _hear(self) -> dict[str, Any]:
+    def _receive(self) -> dict[str, Any]:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:

@@ -95,15 +95,15 @@ class ManyNamesScenario:
         made = [names.directory(number) for number in names.directories_of(rank, ranks)]
         own = [names.path(file) for file in names.files_of(rank, ranks)]
         return (
-            self._by_rank_0("mkdir", self._make_groups)
+            self._by_rank_0("mkdir", self._create_groups)
             and self._timed("mkdir", names.directories, lambda: self._each(tree.make_directory, made))
             and self._timed("create", names.files, lambda: self._each(tree.create, own))
             and self._timed("stat", names.files, lambda: self._look_up(names.files_of(self._other, ranks)))
-            and self._together("stat", lambda: self._look_again("not found", self._not_found))
+            and self._together("stat", lambda: self._retry_missing("not found", self._missing_names))
             and self._timed("list", names.files, lambda: self._list(names.directories_of(self._other, ranks)))
-            and self._together("list", lambda: self._look_again("not listed", self._not_listed))
+            and self._together("list", lambda: self._retry_missing("not listed", self._not_listed))
             and self._timed("unlink", names.files, lambda: self._each(tree.unlink, own))
-            and self._together("list", lambda: self._look_for_removed(made))
+            and self._together("list", lambda: self._check_removed(made))
             and self._timed("rmdir", names.directories, lambda: self._each(tree.remove_directory, made))
             and self._by_rank_0("rmdir", lambda: self._each(tree.remove_directory, names.groups))
         )
@@ -136,12 +136,12 @@ class ManyNamesScenario:
             self._do.step("metadata", len(self._steps) + len(self._removal_seconds), self._seconds[0])
         return is_done
 
-    def _make_groups(self) -> None:
+    def _create_groups(self) -> None:
         self._tree.make_directory("")
         self._each(self._tree.make_directory, self._names.groups)
 
     def _look_up(self, files: Iterable[int]) -> None:
-        self._missing = self._not_found([self._names.path(file) for file in files])
+        self._missing = self._missing_names([self._names.path(file) for file in files])
 
     def _list(self, directories: Iterable[int]) -> None:
         self._missing = []
@@ -154,14 +154,14 @@ class ManyNamesScenario:
             self._fault("listed twice", [f"{directory}/{name}" for name, count in counts.items() if count > 1])
             self._left_out_seconds += time.perf_counter() - began
 
-    def _look_for_removed(self, directories: Iterable[str]) -> None:
+    def _check_removed(self, directories: Iterable[str]) -> None:
         self._fault("still listed", [f"{each}/{name}" for each in directories for name in self._listed(each)])
 
     def _await_listed(self, paths: list[str]) -> None:
         self._missing = self._not_listed(paths)
-        self._look_again("not listed", self._not_listed)
+        self._retry_missing("not listed", self._not_listed)
 
-    def _look_again(self, kind: NameFaultKind, still_missing: Callable[[list[str]], list[str]]) -> None:
+    def _retry_missing(self, kind: NameFaultKind, still_missing: Callable[[list[str]], list[str]]) -> None:
         """Look for missing names repeatedly, because names that another host created may appear late. Then record
         the names that are still missing as faults.
 
@@ -174,7 +174,7 @@ class ManyNamesScenario:
         self._late += len(self._missing) - len(missing)
         self._fault(kind, missing)
 
-    def _not_found(self, paths: Iterable[str]) -> list[str]:
+    def _missing_names(self, paths: Iterable[str]) -> list[str]:
         missing = []
         for path in paths:
             self._activity.file = path

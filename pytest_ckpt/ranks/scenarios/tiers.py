@@ -86,7 +86,7 @@ class TierScenario:
         self._local = Operations(
             self.group, self.activity, task.subject, self.shard, self.tier, rule=task.files, is_local=True
         )
-        on_target, newest = self._take_turns()
+        on_target, newest = self._save_in_turns()
         near = HostCache(self.group, self.activity, self.tier, task.subject.slug)
         whole = self._restore(1, "local", newest, near)
         # One rank loses its part of the newest checkpoint. The restore must not combine the other ranks' parts of it
@@ -126,7 +126,7 @@ class TierScenario:
             bytes=self.bytes,
         ).measure()
 
-    def _take_turns(self) -> tuple[int, int]:
+    def _save_in_turns(self) -> tuple[int, int]:
         """Save to the local tier, in turns without and during drains. Return the numbers of two checkpoints: last
         drained, newest.
 
@@ -227,11 +227,11 @@ class TierScenario:
         ]
         candidates: list[tuple[int, Tier]] = self.group.share(sorted(committed, key=lambda each: (-each[0], each[1])))
         for number, tier in candidates:
-            if not self.group.any_of(not self._has_own_files(dict(tiers)[tier], number)):
+            if not self.group.any_of(not self._has_files_of_rank(dict(tiers)[tier], number)):
                 return tier, number
         return "", 0
 
-    def _has_own_files(self, store: Store, number: int) -> bool:
+    def _has_files_of_rank(self, store: Store, number: int) -> bool:
         """Return whether this rank's files of a checkpoint exist with their original sizes."""
         ref, sizes = self.do.ref(number), self._sizes.get(number, {})
         there = (size_of_file(store, ref, name, self.activity) == size for name, size in sizes.items())

@@ -131,7 +131,7 @@ class RunWithCommands(ABC):
             self._free, self._whole = self._whole, self._free
         return tried
 
-    def _load_whole(self, later: DelayedRequest | None = None) -> TrialResult:
+    def _load_and_compare(self, later: DelayedRequest | None = None) -> TrialResult:
         """Load the newest committed checkpoint and compare it."""
         return self._try.load(self._whole, self._next("load"), later)
 
@@ -139,7 +139,7 @@ class RunWithCommands(ABC):
         self._count += 1
         return self._do.one(self._name, action, self._count)
 
-    def _hold(self, tried: TrialResult) -> TrialResult:
+    def _require_success(self, tried: TrialResult) -> TrialResult:
         """Return ``tried``, the result of an operation without an injected fault. Raises OSError if it failed."""
         if tried.failed:
             raise OSError(0, f"no fault was injected, but a {tried.operation.kind} failed: {tried.operation.error}")
@@ -149,7 +149,7 @@ class RunWithCommands(ABC):
         """Return on all ranks whether ``seen`` is true on rank 0."""
         return bool(self._group.share(seen))
 
-    def _heard(self, request: RequestedCommand | None) -> CommandRun:
+    def _await_command(self, request: RequestedCommand | None) -> CommandRun:
         """Wait until a command that rank 0 requested has ended. Return its result, on all ranks."""
         with self._activity.wait():
             run = request.wait() if request else None
@@ -157,7 +157,9 @@ class RunWithCommands(ABC):
         return shared
 
     def _run_command(self, command: Command) -> CommandRun:
-        return self._heard(RequestedCommand(self._controller, self._task.subject, command) if self._leads else None)
+        return self._await_command(
+            RequestedCommand(self._controller, self._task.subject, command) if self._leads else None
+        )
 
 
 class FailoverRun(RunWithCommands):
@@ -166,14 +168,14 @@ class FailoverRun(RunWithCommands):
     def _measure(self) -> bool:
         """Save and load without a fault, then with a fault during a save and during a load."""
         with self._watched():
-            saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
+            saved, loaded = self._require_success(self._save()), self._require_success(self._load_and_compare())
         self._undisturbed = (saved.operation, loaded.operation)
         self._trials: list[FailoverTrial] = []
         not_run = ""
         for kind in BREAKS:
             with self._watched():
                 not_run = self._broken(kind, (saved if kind == "save" else loaded).operation.seconds)
-            self._tell(not_run)
+            self._report(not_run)
             if not_run:
                 break
         return not not_run
@@ -192,7 +194,7 @@ class FailoverRun(RunWithCommands):
         pending = False
         while True:
             later = None if request else self._later("fault", share * usual_seconds)
-            tried = self._save(later) if kind == "save" else self._load_whole(later)
+            tried = self._save(later) if kind == "save" else self._load_and_compare(later)
             if later and (request := later.finish()):
                 moment = later.seconds_into
             is_requested = bool(self._group.share(request is not None))
@@ -202,14 +204,14 @@ class FailoverRun(RunWithCommands):
                 self._after(kind)
                 continue
             listed.append(tried.operation)
-            pending = tried.failed or (kind == "save" and self._load_whole().failed)
-            is_in_it = request is not None and request.heard_at is not None and request.heard_at <= tried.ended
+            pending = tried.failed or (kind == "save" and self._load_and_compare().failed)
+            is_in_it = request is not None and request.received_at is not None and request.received_at <= tried.ended
             if tried.failed or pending or self._group.share(is_in_it):
                 break
         if not is_requested:
             # No fault was injected, so a failover does not excuse an error.
-            self._hold(tried)
-        broke = self._heard(request)
+            self._require_success(tried)
+        broke = self._await_command(request)
         repaired = self._run_command("repair")
         not_run = "" if broke.is_good else broke.sentence
         not_run = not_run or ("" if repaired.is_good else repaired.sentence)
@@ -227,7 +229,7 @@ class FailoverRun(RunWithCommands):
         after = self._save().operation
         lost = self._try.load(before, self._next("load")).operation.error if pending else ""
         if not after.error and not lost:
-            lost = self._load_whole().operation.error
+            lost = self._load_and_compare().operation.error
         self._add(
             kind,
             moment,
@@ -244,7 +246,7 @@ class FailoverRun(RunWithCommands):
     def _after(self, kind: TriedKind) -> None:
         """After a save during which no fault was injected, load its checkpoint. After a load, do nothing."""
         if kind == "save":
-            self._hold(self._load_whole())
+            self._require_success(self._load_and_compare())
 
     def _add(
         self,
@@ -273,7 +275,7 @@ class FailoverRun(RunWithCommands):
             )
         )
 
-    def _tell(self, not_run: str) -> None:
+    def _report(self, not_run: str) -> None:
         compared = self._try.compared
         found = Failover(
             fault_command="",
@@ -298,28 +300,28 @@ class UpgradeRun(RunWithCommands):
         The turns end with the first load after the command has returned, or when an operation fails.
         """
         with self._watched():
-            saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
+            saved, loaded = self._require_success(self._save()), self._require_success(self._load_and_compare())
             share, moment = self._share(), 0.0
             listed: list[OperationTrial] = []
             request: RequestedCommand | None = None
             while True:
                 is_save = len(listed) % 2 == 0
                 later = None if request else self._later("upgrade", share * saved.operation.seconds)
-                tried = self._save(later) if is_save else self._load_whole(later)
+                tried = self._save(later) if is_save else self._load_and_compare(later)
                 if later and (request := later.finish()):
                     moment = later.seconds_into
                 if not self._is_any(seen=request is not None):
                     # The save was over before the command's moment: repeat it with an earlier moment.
-                    self._hold(tried)
-                    self._hold(self._load_whole())
+                    self._require_success(tried)
+                    self._require_success(self._load_and_compare())
                     share /= 2
                     continue
                 listed.append(tried.operation)
-                has_ended = self._is_any(seen=request is not None and request.heard_at is not None)
+                has_ended = self._is_any(seen=request is not None and request.received_at is not None)
                 if tried.failed or (has_ended and not is_save):
                     break
-            run = self._heard(request)
-            lost = self._load_whole().operation.error if listed[-1].error else ""
+            run = self._await_command(request)
+            lost = self._load_and_compare().operation.error if listed[-1].error else ""
         compared = self._try.compared
         found = Upgrade(
             command="",
@@ -343,7 +345,7 @@ class SnapshotRun(RunWithCommands):
     def _measure(self) -> bool:
         """Save without and with a snapshot, in turns."""
         # The first save replaces no checkpoint, so it is not used for comparison.
-        self._hold(self._save())
+        self._require_success(self._save())
         trials: list[SnapshotTrial] = []
         not_run = ""
         while len(trials) < PAIRS and not not_run:
@@ -366,7 +368,7 @@ class SnapshotRun(RunWithCommands):
         """Save without a snapshot, save with a snapshot, and compare the content of the snapshot."""
         share = self._share()
         while True:
-            alone = self._hold(self._save())
+            alone = self._require_success(self._save())
             before = self._whole
             later = self._later("snapshot", share * alone.operation.seconds)
             saved_during = self._save(later)
@@ -374,18 +376,20 @@ class SnapshotRun(RunWithCommands):
             if self._is_any(seen=request is not None):
                 break
             # The save ended before the command's moment: repeat the pair with an earlier moment.
-            self._hold(saved_during)
+            self._require_success(saved_during)
             share /= 2
-        taken = self._heard(request)
-        is_before = request is not None and request.heard_at is not None and request.heard_at < saved_during.written
+        taken = self._await_command(request)
+        is_before = (
+            request is not None and request.received_at is not None and request.received_at < saved_during.written
+        )
         is_before_commit = self._is_any(seen=is_before)
         is_committed, lost, not_judged, removed = False, "", "", None
         if not saved_during.failed:
-            lost = self._load_whole().operation.error
+            lost = self._load_and_compare().operation.error
         if taken.is_good:
             store, not_judged = self._clone(taken)
             if store:
-                is_committed, wrong = self._look(store, before, saved_during)
+                is_committed, wrong = self._inspect_clone(store, before, saved_during)
                 lost = lost or wrong
             removed = self._run_command("remove") if taken.output else None
         return SnapshotTrial(
@@ -413,7 +417,7 @@ class SnapshotRun(RunWithCommands):
             return None, f"The output of the snapshot command, {taken.output!r}, {shared}."
         return clone, ""
 
-    def _look(self, clone: Store, before: int, saved_during: TrialResult) -> tuple[bool, str]:
+    def _inspect_clone(self, clone: Store, before: int, saved_during: TrialResult) -> tuple[bool, str]:
         """Return whether the save during the snapshot is committed in the clone, and the error of loads from the clone.
 
         The checkpoint ``before`` is always loaded. The save's checkpoint is loaded if it is committed in the clone.

@@ -61,14 +61,14 @@ class Background:
         """
         self.lane.begin(self._activity.operation)
 
-        def go_on() -> RankSave:
+        def finish_save() -> RankSave:
             saved = work()
             # A save ends only when the checkpoint is committed; until then the next save may not replace it.
             self.group.wait()
             self.lane.rest()
             return saved
 
-        self._in_flight = InFlight(self._thread.submit(go_on), time.perf_counter() - start)
+        self._in_flight = InFlight(self._thread.submit(finish_save), time.perf_counter() - start)
         return self._in_flight
 
     def release(self) -> None:

@@ -133,7 +133,7 @@ def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[
         message = message.replace(secret, "***")
     number = _CODES.get(code) or _STATUSES.get(status, errno.EIO)
     words = ": ".join(filter(None, (code, message))) or _BARE.get(status, f"status {status}")
-    made = _made(number, f"{what}: {words}", place, code)
+    made = _store_error(number, f"{what}: {words}", place, code)
     made.status = status
     made.may_pass = status in _PASSING_STATUSES or code in _PASSING_CODES
     return made
@@ -142,19 +142,19 @@ def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[
 def of_connection(error: Exception, what: str, place: str) -> StoreError:
     """Return a StoreError for a failed connection. All failures except TLS failures count as temporary."""
     if isinstance(error, TimeoutError):
-        made = _made(errno.ETIMEDOUT, f"{what}: the endpoint did not answer in time", place)
+        made = _store_error(errno.ETIMEDOUT, f"{what}: the endpoint did not answer in time", place)
     elif isinstance(error, ConnectionRefusedError):
-        made = _made(errno.ECONNREFUSED, f"{what}: no server answers at the endpoint", place)
+        made = _store_error(errno.ECONNREFUSED, f"{what}: no server answers at the endpoint", place)
     elif type(error).__module__ == "ssl" and type(error).__name__ not in _TLS_CUT:
-        made = _made(errno.EPROTO, f"{what}: TLS failed: {error}", place)
+        made = _store_error(errno.EPROTO, f"{what}: TLS failed: {error}", place)
     elif is_cut(error):
         words = str(error) if isinstance(error, CutError) else "the connection was cut"
-        made = _made(errno.ECONNRESET, f"{what}: {words}", place)
+        made = _store_error(errno.ECONNRESET, f"{what}: {words}", place)
     else:
         assert isinstance(error, OSError)
         unknown = isinstance(error.errno, int) and error.errno < 0
         text = "the name of the endpoint is not known" if unknown else error.strerror or str(error)
-        made = _made(errno.EHOSTUNREACH if unknown else error.errno or errno.EIO, f"{what}: {text}", place)
+        made = _store_error(errno.EHOSTUNREACH if unknown else error.errno or errno.EIO, f"{what}: {text}", place)
     made.may_pass = made.errno != errno.EPROTO
     return made
 
@@ -167,14 +167,16 @@ def of_library(library: str, status: int, code: str, kind: str, number: int, wha
     """
     known = code if code in _CODES or code in _REMEDIES or code in _PASSING_CODES else ""
     words = ", ".join(filter(None, (f"status {status}" if status else "", known))) or kind
-    made = _made(_CODES.get(known) or _STATUSES.get(status, number), f"{what}: {library} met {words}", place, known)
+    made = _store_error(
+        _CODES.get(known) or _STATUSES.get(status, number), f"{what}: {library} met {words}", place, known
+    )
     made.status = status
     return made
 
 
 def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> StoreError:
     """Return an error for missing credentials, with the remedy for ``code``."""
-    return _made(errno.EACCES, f"credentials are missing: {text}", place, code)
+    return _store_error(errno.EACCES, f"credentials are missing: {text}", place, code)
 
 
 def fields_of(data: bytes) -> dict[str, str]:
@@ -211,7 +213,7 @@ def local_name(element: ET.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def _made(number: int, text: str, place: str, code: str = "") -> StoreError:
+def _store_error(number: int, text: str, place: str, code: str = "") -> StoreError:
     kinds = {errno.ENOENT: StoreFileNotFoundError, errno.EEXIST: StoreFileExistsError}
     error = kinds.get(number, StoreError)(number, without_identities(text), place)
     error.code = code
@@ -253,7 +255,7 @@ def translate_error(error: BaseException, client: str, what: str, place: str) ->
     ``what`` is the operation, and ``place`` its object. If the stored object is too short for the requested range, the
     result is an EOFError instead, because the stored object differs from the saved object.
     """
-    status, code = _said(error)
+    status, code = _answer_of(error)
     if status == _NO_SUCH_RANGE or code == "InvalidRange":
         return EOFError(f"{what}: the store has no such range of the object")
     number = next((e.errno for e in _causes(error) if isinstance(e, OSError) and e.errno), None)
@@ -265,7 +267,7 @@ def translate_error(error: BaseException, client: str, what: str, place: str) ->
     return of_library(client, status, code, kind, number or errno.EIO, what, place)
 
 
-def _said(error: BaseException) -> tuple[int, str]:
+def _answer_of(error: BaseException) -> tuple[int, str]:
     """Return status and code of the store's answer that caused an error; 0 and empty if there is none."""
     for each in _causes(error):
         if isinstance(each, StoreError):

@@ -44,10 +44,10 @@ def endpoint_location(endpoint: str, *, may_ask: bool) -> EndpointLocation:
         return "elsewhere"
     if addresses and all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in addresses):
         return "loopback"
-    return "this host" if any(map(_is_own, addresses)) else "elsewhere"
+    return "this host" if any(map(_is_local_address, addresses)) else "elsewhere"
 
 
-def _is_own(address: str) -> bool:
+def _is_local_address(address: str) -> bool:
     """Return whether an address belongs to this host, tested by binding a socket to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as trial:
@@ -95,7 +95,7 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
     do("no upload in parts can be begun", "s3:PutObject", lambda: upload.append(bucket.begin_upload(key)))
     by_hand = f"An unfinished upload stays: {place.abortion(key, upload[0], bucket.access)}"
     do("an upload cannot be aborted", "s3:AbortMultipartUpload", lambda: bucket.abort_upload(key, upload[0]), by_hand)
-    do("unfinished uploads cannot be listed", "s3:ListBucketMultipartUploads", lambda: _none(bucket, place))
+    do("unfinished uploads cannot be listed", "s3:ListBucketMultipartUploads", lambda: _list_uploads(bucket, place))
     stays = f"The uploaded object remains: {place.removal(bucket.access)}"
     do("an object cannot be deleted", "s3:DeleteObject", lambda: bucket.delete(key), stays)
 
@@ -127,7 +127,7 @@ def _listed(bucket: Bucket, place: BucketPrefix, key: str) -> None:
         raise OSError(errno.EIO, "an object that was put is not among them", bucket.url(key))
 
 
-def _none(bucket: Bucket, place: BucketPrefix) -> None:
+def _list_uploads(bucket: Bucket, place: BucketPrefix) -> None:
     bucket.uploads(place.below)
 
 
@@ -184,7 +184,7 @@ class ObjectTarget:
             try:
                 headers = bucket.look(self._place.below).headers
             except OSError as error:
-                raise refusal(self._name, error, self._remedy_of_look(bucket.endpoint, error)) from None
+                raise refusal(self._name, error, self._remedy_of_listing(bucket.endpoint, error)) from None
             self._check_clock(headers.get("date", ""))
             self._check_versions(bucket)
         server = self._access.embedded or headers.get("server", "")
@@ -241,9 +241,9 @@ class ObjectTarget:
             left: list[str] = call_in_time(CLEAN, asked, deadline_seconds)
         except NoAnswerError:
             silence = f"the store did not answer for {deadline_seconds:g} s"
-            return [f"{place.url} stays: {silence}; {_by_hand(place, self._access)}"]
+            return [f"{place.url} stays: {silence}; {_manual_removal(place, self._access)}"]
         except RefusedError as error:
-            return [f"{place.url} was not removed: {error}; {_by_hand(place, self._access)}"]
+            return [f"{place.url} was not removed: {error}; {_manual_removal(place, self._access)}"]
         return left
 
     def _leftover(self, bucket: Bucket, directory: str) -> Leftover | None:
@@ -293,7 +293,7 @@ class ObjectTarget:
         except OSError as error:
             raise refusal(self._name, error) from None
 
-    def _remedy_of_look(self, endpoint: str, error: OSError) -> str:
+    def _remedy_of_listing(self, endpoint: str, error: OSError) -> str:
         """Return the remedy if keys cannot be listed; empty if ``error`` already names the remedy."""
         code = error.code if isinstance(error, StoreError) else ""
         if code == "AccessDenied":
@@ -340,5 +340,5 @@ class ObjectTarget:
             raise keeps_versions(self._name)
 
 
-def _by_hand(place: BucketPrefix, access: Access) -> str:
+def _manual_removal(place: BucketPrefix, access: Access) -> str:
     return f"by hand: {place.removal(access)}"

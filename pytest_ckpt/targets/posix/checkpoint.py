@@ -364,14 +364,14 @@ def make_directory(directory: Path) -> None:
     the creation is retried for up to the limit of the requirement STALE.
     """
 
-    def make() -> None:
+    def create() -> None:
         try:
             directory.mkdir()
         except FileExistsError:
             if not stat.S_ISDIR(directory.lstat().st_mode):
                 raise
 
-    retry_until_visible(make)
+    retry_until_visible(create)
 
 
 def retry_until_visible(act: Callable[[], None]) -> None:

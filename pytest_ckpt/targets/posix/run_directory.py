@@ -198,7 +198,7 @@ class PosixAreaView:
         Yield an empty text, or the reason if the file cannot be created.
         """
         try:
-            yield self._why_not_made(sign)
+            yield self._creation_failure(sign)
         finally:
             with contextlib.suppress(OSError):
                 (self._directory / sign.name).unlink(missing_ok=True)
@@ -221,7 +221,7 @@ class PosixAreaView:
                 return difference
             time.sleep(_POLL_SECONDS)
 
-    def _why_not_made(self, sign: Marker) -> str:
+    def _creation_failure(self, sign: Marker) -> str:
         try:
             with (self._directory / sign.name).open("x") as file:
                 file.write(sign.word)

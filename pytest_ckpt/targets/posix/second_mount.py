@@ -83,11 +83,11 @@ def see_the_same(mount: Path, location: str, area: AreaRef) -> None:
     Raises UsageError if the file is not found.
     """
     watched(
-        f"--ckpt-second-mount {mount}", lambda: _see_the_same(mount, location, area), more_seconds=_PATIENCE_SECONDS
+        f"--ckpt-second-mount {mount}", lambda: _check_same_file(mount, location, area), more_seconds=_PATIENCE_SECONDS
     )
 
 
-def _see_the_same(mount: Path, location: str, area: AreaRef) -> None:
+def _check_same_file(mount: Path, location: str, area: AreaRef) -> None:
     name = f"same-{secrets.token_hex(8)}"
     word = secrets.token_bytes(64)
     run_directory = directory_of(area)

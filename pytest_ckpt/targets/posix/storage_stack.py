@@ -192,7 +192,7 @@ def file_of_loop(device: Path) -> str:
 
     ``device`` is the device's directory in sysfs.
     """
-    return _backing_file(_whole(device)).removesuffix(_GONE)
+    return _backing_file(_complete_device(device)).removesuffix(_GONE)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -298,7 +298,7 @@ class _Walk:
         name = device.name
         shown = (_read(device / "dm/name") and f"/dev/mapper/{_read(device / 'dm/name')}") or f"/dev/{name}"
         # Only a whole device has slaves; a partition of a RAID (md0p1) uses the slaves of its device.
-        whole = _whole(device)
+        whole = _complete_device(device)
         slaves = sorted(p.resolve() for p in (whole / "slaves").iterdir()) if (whole / "slaves").is_dir() else []
         if slaves:
             self._add("device", shown, depth)
@@ -331,7 +331,7 @@ class _Walk:
         self.layers.append(Layer(kind=kind, text=text, depth=depth))
 
 
-def _whole(device: Path) -> Path:
+def _complete_device(device: Path) -> Path:
     """Return the sysfs directory of a device; for a partition, of the whole device."""
     return device.parent if (device / "partition").exists() else device
 

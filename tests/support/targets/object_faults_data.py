@@ -153,12 +153,12 @@ class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", say
                     raise
                 self.wrong = refused
 
-        def _say(self, status: int, *words: Any, **more: Any) -> None:
+        def _respond(self, status: int, *words: Any, **more: Any) -> None:
             wrong, self.wrong = getattr(self, "wrong", None), None
             if wrong:
                 self._refuse(wrong)
             else:
-                super()._say(status, *words, **more)
+                super()._respond(status, *words, **more)
 
 
 class ForgottenChecksums(Store, fault="forgotten checksums", fails="DIGEST.kept", says="checksum not kept"):

@@ -77,10 +77,10 @@ class FileImage:
             self._checksums[checkpoint] = array("I", made)
         checksums = self._checksums[checkpoint]
         for places, checksum in zip(self._checksum_places, checksums, strict=True):
-            _put(places, checksum)
+            _store_checksum(places, checksum)
         digits = identity_half(self._container, checksums)
         self._identity[-len(digits) :] = np.frombuffer(digits, dtype=np.uint8)
-        _put(self._identity_checksum_places, zlib.crc32(self._identity.tobytes()))
+        _store_checksum(self._identity_checksum_places, zlib.crc32(self._identity.tobytes()))
 
     def make(self, out: Bytes, offset: int) -> None:
         """Write the file's bytes from ``offset`` on into ``out``. Fill the space after the end of the file
@@ -150,6 +150,6 @@ class FileImage:
             yield stretch, max(start, stretch.start), min(stop, stretch.stop)
 
 
-def _put(places: Sequence[Bytes], checksum: int) -> None:
+def _store_checksum(places: Sequence[Bytes], checksum: int) -> None:
     for place in places:
         place[:] = np.frombuffer(checksum.to_bytes(4, "little"), dtype=np.uint8)

@@ -451,8 +451,8 @@ class StagedFiles:
 
     def __init__(self, images: Sequence[FileImage]) -> None:
         self._images = images
-        self._state = self._made()
-        self._copies = self._made()
+        self._state = self._allocate()
+        self._copies = self._allocate()
         self._is_staged = False
 
     @property
@@ -478,5 +478,5 @@ class StagedFiles:
         is_staged, self._is_staged = self._is_staged, False
         return self._copies if is_staged else [None] * len(self._copies)
 
-    def _made(self) -> list[Bytes]:
+    def _allocate(self) -> list[Bytes]:
         return [Buffers(1, image.bytes + MAXIMUM_ALIGNMENT_BYTES).slots[0] for image in self._images]

@@ -142,14 +142,14 @@ class Handler(BaseHTTPRequestHandler):
         match self.command:
             case "PUT" if not has_key:
                 self._store.make_bucket(self._bucket)
-                self._say(200)
+                self._respond(200)
             case "PUT" if "x-amz-copy-source" in self.headers:
                 self._copy(query.get("uploadId", ""), query.get("partNumber", ""))
             case "PUT":
                 self._put(query.get("uploadId", ""), query.get("partNumber", ""))
             case "POST" if "uploads" in query:
                 name = self._store.begin_upload(self._bucket, self._key)
-                self._say(
+                self._respond(
                     200, answered("InitiateMultipartUploadResult", Bucket=self._bucket, Key=self._key, UploadId=name)
                 )
             case "POST" if "uploadId" in query:
@@ -158,10 +158,10 @@ class Handler(BaseHTTPRequestHandler):
                 self._delete_many()
             case "DELETE" if "uploadId" in query:
                 self._store.abort_upload(self._bucket, query["uploadId"])
-                self._say(204)
+                self._respond(204)
             case "DELETE" if has_key:
                 self._store.delete(self._bucket, self._key)
-                self._say(204)
+                self._respond(204)
             case "GET" | "HEAD" if has_key:
                 self._get(self._store.get(self._bucket, self._key))
             case "GET" | "HEAD":
@@ -177,7 +177,7 @@ class Handler(BaseHTTPRequestHandler):
             self._store.put_part(self._bucket, upload, _part_number(number), piece)
         else:
             self._store.put(self._bucket, self._key, piece, self._condition())
-        self._say(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
+        self._respond(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
 
     def _copy(self, upload: str, number: str) -> None:
         """Copy an object to a new object or to a part of an upload. The copy shares the pieces of the source."""
@@ -191,12 +191,12 @@ class Handler(BaseHTTPRequestHandler):
                     400, "InvalidRequest", "It is illegal to copy an object to itself without a change"
                 )
             made = self._store.copy(source, self._bucket, self._key, self._condition())
-            self._say(200, answered("CopyObjectResult", ETag=f'"{made.etag}"', LastModified=moment(made.modified)))
+            self._respond(200, answered("CopyObjectResult", ETag=f'"{made.etag}"', LastModified=moment(made.modified)))
             return
         if len(source.pieces) > 1:
             raise RequestRefused(501, "NotImplemented", "This server copies objects of one piece, as parts")
         self._store.put_part(self._bucket, upload, _part_number(number), source.pieces[0])
-        self._say(200, answered("CopyPartResult", ETag=f'"{source.pieces[0].etag}"'))
+        self._respond(200, answered("CopyPartResult", ETag=f'"{source.pieces[0].etag}"'))
 
     def _delete_many(self) -> None:
         """Delete the objects that the request's body lists."""
@@ -209,7 +209,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._store.delete(self._bucket, key)
                 if not is_quiet:
                     add(said, "Deleted", Key=key)
-        self._say(200, said)
+        self._respond(200, said)
 
     def _received(self) -> StoredPart:
         """Read the body of a request into a new piece. Raises RequestRefused if a checksum does not match."""
@@ -269,7 +269,7 @@ class Handler(BaseHTTPRequestHandler):
         wanted = [(int(t["PartNumber"]), t["ETag"].strip('"'), t.get("ChecksumCRC32", "")) for t in listed]
         made = self._store.end_upload(self._bucket, upload, wanted, self._condition())
         words = {"Bucket": self._bucket, "Key": self._key, "ETag": f'"{made.etag}"', "ChecksumCRC32": made.crc32}
-        self._say(200, answered("CompleteMultipartUploadResult", **words))
+        self._respond(200, answered("CompleteMultipartUploadResult", **words))
 
     def _condition(self) -> Condition:
         return Condition(
@@ -284,12 +284,12 @@ class Handler(BaseHTTPRequestHandler):
             top = answered("ListMultipartUploadsResult", Bucket=self._bucket, Prefix=prefix, IsTruncated="false")
             for key, name in self._store.uploads(self._bucket, prefix):
                 add(top, "Upload", Key=key, UploadId=name)
-            self._say(200, top)
+            self._respond(200, top)
         elif "versioning" in self._query:
             self._store.keys(self._bucket, "")
-            self._say(200, answered("VersioningConfiguration"))
+            self._respond(200, answered("VersioningConfiguration"))
         else:
-            self._say(200, self._listing(prefix))
+            self._respond(200, self._listing(prefix))
 
     def _listing(self, prefix: str) -> ET.Element:
         return listing(self._bucket, self._store.keys(self._bucket, prefix), self._query)
@@ -324,9 +324,9 @@ class Handler(BaseHTTPRequestHandler):
             raise RequestRefused(400, "MalformedXML", "The XML you provided was not well-formed") from None
 
     def _refuse(self, refused: RequestRefused) -> None:
-        self._say(refused.status, answered("Error", Code=refused.code, Message=str(refused)))
+        self._respond(refused.status, answered("Error", Code=refused.code, Message=str(refused)))
 
-    def _say(self, status: int, body: ET.Element | None = None, *, etag: str = "", crc32: str = "") -> None:
+    def _respond(self, status: int, body: ET.Element | None = None, *, etag: str = "", crc32: str = "") -> None:
         while self._unread and not self.close_connection:
             # Unread bytes would be mistaken for the next request.
             with contextlib.suppress(RequestRefused):
