@@ -137,9 +137,9 @@ class Seen:
     imported: int = 0
     moments: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def take(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Record an event and its time. If it completes the imports of all ranks, let the ranks begin to save."""
-        self.recorder.take(event)
+        self.recorder.record(event)
         self.note(event.__class__.__name__)
         if isinstance(event, Imported):
             self.imported += 1
@@ -171,7 +171,7 @@ def measure(ranks: int, directory: Path) -> dict[str, float]:
     launch = Launch(launcher, "scaling", directory / f"of-{ranks}", redactor)
     seen = Seen(recorder=recorder, ranks=ranks, go_on=lambda: launch.answer("go on"))
     seen.note("begin")
-    failure = launch.run(job, seen.take)
+    failure = launch.run(job, seen.record)
     seen.note("end")
     if failure:
         sys.exit(f"{ranks} ranks: {failure.message}")

@@ -51,13 +51,13 @@ def main() -> int:
             first, _, last = (args.second_ports or "").partition("-")
             ports = (int(first), int(last)) if args.second_ports else None
             words = shlex.split(args.second_command) if args.second_command else AGENT
-            other = Client(words, tell=_tell, ports=ports)
+            other = Client(words, report_call=_report_call, ports=ports)
         context = CheckContext(
             directory=directory,
             witness=Path(witness) if witness else None,
             seed=args.seed,
             share=args.share,
-            tell=_tell,
+            report_call=_report_call,
             other=other,
             other_directory=str(Path(args.second_directory) / directory.name) if args.second_directory else None,
             power_cut=tuple(shlex.split(args.power_cut or "")),
@@ -77,7 +77,7 @@ def main() -> int:
                 other.close()
             for made in (directory, small):
                 if made and not args.keep:
-                    _tell("remove", str(made))
+                    _report_call("remove", str(made))
                     shutil.rmtree(made, ignore_errors=True)
     return exit_code(seen)
 
@@ -96,7 +96,7 @@ def _creation_error(directories: Sequence[Path], bases: Sequence[Path]) -> OSErr
     Outside a run, a missing parent directory raises FileNotFoundError, because the user may have named a wrong one.
     """
     for directory in directories:
-        _tell("mkdir", str(directory))
+        _report_call("mkdir", str(directory))
         try:
             directory.mkdir(exist_ok=directory in bases)
         except FileNotFoundError as error:
@@ -124,10 +124,10 @@ def make(check: Check, context: CheckContext) -> Observation:
     findings = Findings(unit=check.unit)
     last_path = str(context.directory)
 
-    def tell(call: str, path: str) -> None:
+    def report_call(call: str, path: str) -> None:
         nonlocal last_path
         last_path = path
-        context.tell(call, path)
+        context.report_call(call, path)
 
     def failed(error: OSError) -> str:
         frames = reversed(traceback.extract_tb(error.__traceback__))
@@ -141,10 +141,10 @@ def make(check: Check, context: CheckContext) -> Observation:
         )
         return _name_of(error)
 
-    return observe(check, dataclasses.replace(context, tell=tell), findings, failed)
+    return observe(check, dataclasses.replace(context, report_call=report_call), findings, failed)
 
 
-_tell = CallReporter()
+_report_call = CallReporter()
 
 
 def _parser() -> argparse.ArgumentParser:

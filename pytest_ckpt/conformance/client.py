@@ -34,8 +34,8 @@ class Client:
     forward its environment variables, which contain the address for the agent's connection. ``ports`` limits the port
     of this address. The first request starts the agent. The agent ends when the connection or this process ends.
 
-    ``patience`` is the timeout of a request in seconds. ``tell`` is called before each request, so that a blocked
-    request can be reported. ``name`` is used in failure texts.
+    ``patience`` is the timeout of a request in seconds. ``report_call`` is called before each request, so that a
+    blocked request can be reported. ``name`` is used in failure texts.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Client:
         *,
         name: str = "the second client",
         patience: float = 60.0,
-        tell: Callable[[str, str], None] | None = None,
+        report_call: Callable[[str, str], None] | None = None,
         ports: tuple[int, int] | None = None,
     ) -> None:
         self.name = name
         self.patience = patience
         self._command = tuple(command)
-        self._tell = tell
+        self._report_call = report_call
         self._ports = ports
         self._process: subprocess.Popen[bytes] | None = None
         self._listener: Listener | None = None
@@ -60,7 +60,7 @@ class Client:
         self._request = ("", "")
         self._answer: dict[str, Any] | None = None
 
-    def ask(self, action: str, path: str, *, patience: float | None = None, **details: Any) -> Any:
+    def request(self, action: str, path: str, *, patience: float | None = None, **details: Any) -> Any:
         """Have the agent perform an action and return its answer.
 
         ``action`` is a function of ``actions``, or ``module:function`` of the checks. Raises OSError with the agent's
@@ -71,8 +71,8 @@ class Client:
 
     def start(self, action: str, path: str, **details: Any) -> None:
         """Have the agent begin an action, and return immediately. ``finish`` or ``stop`` returns the answer."""
-        if self._tell:
-            self._tell(f"{self.name}: {action}", path)
+        if self._report_call:
+            self._report_call(f"{self.name}: {action}", path)
         self._request = (action, path)
         self._started()
         self._requests += 1
@@ -84,7 +84,7 @@ class Client:
         return self._answered_within(0.0)
 
     def finish(self, *, patience: float | None = None) -> Any:
-        """Wait until the current action has ended, and return its answer. Raises the same errors as ``ask``."""
+        """Wait until the current action has ended, and return its answer. Raises the same errors as ``request``."""
         seconds = self.patience if patience is None else patience
         if not self._answered_within(seconds):
             action, path = self._request
@@ -106,15 +106,15 @@ class Client:
 
     def read(self, path: str) -> bytes:
         """Have the agent open a file, read it to its end and close it. Return its bytes."""
-        return decoded(self.ask("read", path))
+        return decoded(self.request("read", path))
 
     def write(self, path: str, data: bytes, **details: Any) -> None:
         """Have the agent open a file, write ``data`` and close it. ``details`` are arguments of `actions.write`."""
-        self.ask("write", path, data=encoded(data), **details)
+        self.request("write", path, data=encoded(data), **details)
 
     def sees(self, path: str, *, seconds: float = 10.0) -> bool:
         """Return whether the agent sees the name ``path`` within ``seconds``."""
-        answer = self.ask("wait_until", path, look="exists", wanted=True, seconds=seconds, patience=seconds + 60)
+        answer = self.request("wait_until", path, look="exists", wanted=True, seconds=seconds, patience=seconds + 60)
         return bool(answer["agreed"])
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class Client:
         assert self._process
         assert self._process.stdout
         assert self._listener
-        for caller, message in self._listener.take():
+        for caller, message in self._listener.take_messages():
             if message is ENDED:
                 self._is_gone = self._is_gone or caller is self._agent
             elif message == READY:

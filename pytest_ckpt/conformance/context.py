@@ -56,9 +56,9 @@ class CheckContext(Effort):
     Second client: ``other`` is a second client of the same storage, ``other_directory`` the path of ``directory`` on
     it. Without a second client, both are None.
 
-    Commands: ``power_cut`` cuts the target's power and restores it. It is run ``power_cuts`` times. ``tell`` is called
-    with each call and its path before the call is made, so that a blocked call can be reported. ``commit`` is the
-    method by which saves on this storage are committed.
+    Commands: ``power_cut`` cuts the target's power and restores it. It is run ``power_cuts`` times. ``report_call`` is
+    called with each call and its path before the call is made, so that a blocked call can be reported. ``commit`` is
+    the method by which saves on this storage are committed.
 
     Limits: a call of a worker process is reported as hung after ``patience_seconds``. A change of free space must be
     visible within ``space_seconds``. A race for one name lasts at most ``race_seconds``.
@@ -66,7 +66,7 @@ class CheckContext(Effort):
 
     directory: Path
     witness: Path | None
-    tell: Callable[[str, str], None]
+    report_call: Callable[[str, str], None]
     other: Client | None = None
     other_directory: str | None = None
     power_cut: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class CheckContext(Effort):
         a fact, and ``old`` is removed: only COMMIT.file requires that files can be renamed. Raises OSError for all
         other errors.
         """
-        self.tell("rename", str(new))
+        self.report_call("rename", str(new))
         try:
             old.replace(new)
         except OSError as error:
@@ -213,7 +213,7 @@ class ObservedRace:
         The caller makes one change for each number. ``call`` and ``path`` are reported before each change.
         """
         for _ in range(at_most):
-            self.context.tell(call, path)
+            self.context.report_call(call, path)
             self.changes += 1
             yield self.changes
             if self._is_over:

@@ -22,7 +22,7 @@ from pytest_ckpt.support.processes import blocked_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    Tell = Callable[[str, str], None]
+    ReportCall = Callable[[str, str], None]
 
 _TICK_SECONDS = 0.005
 _TELL_SECONDS = 1.0
@@ -192,28 +192,31 @@ def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[lis
             worker.leave(until)
 
 
-def all_have_sent(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
+def all_have_sent(workers: Sequence[Worker], word: str, report_call: ReportCall) -> bool:
     """Wait until each worker has sent the message ``word`` or has ended. Return whether all workers have sent it.
 
-    ``tell`` is called as in `gather`.
+    ``report_call`` is called as in `gather`.
     """
-    telling = _StallReporter(tell)
+    reporter = _StallReporter(report_call)
     left = list(workers)
     while left := [worker for worker in left if not (worker.has_sent(word) or worker.ended())]:
-        telling.of(left)
+        reporter.of(left)
         time.sleep(_TICK_SECONDS)
     return all(worker.has_sent(word) for worker in workers)
 
 
-def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[WorkerEnd]:
+def gather(
+    workers: Sequence[Worker], report_call: ReportCall, *, patience_seconds: float = float("inf")
+) -> list[WorkerEnd]:
     """Wait until all workers have ended. Return the end of each worker, in their order.
 
     If a call of a worker takes longer than ``patience_seconds``, the worker counts as hung and is no longer waited for.
-    About once a second, ``tell`` receives the current call of the worker with the longest time without progress. If no
-    worker makes progress, ``tell`` is not called. The last reported call is therefore the call that blocks the check.
+    About once a second, ``report_call`` receives the current call of the worker with the longest time without progress.
+    If no worker makes progress, ``report_call`` is not called. The last reported call is therefore the call that blocks
+    the check.
     """
     ends: dict[int, WorkerEnd] = {}
-    telling = _StallReporter(tell)
+    reporter = _StallReporter(report_call)
     while len(ends) < len(workers):
         for number, worker in enumerate(workers):
             if number not in ends and (end := worker.ended()):
@@ -221,7 +224,7 @@ def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = f
             elif number not in ends and time.monotonic() - worker.doing[0] > patience_seconds:
                 ends[number] = worker.hung()
         if left := [worker for number, worker in enumerate(workers) if number not in ends]:
-            telling.of(left)
+            reporter.of(left)
             time.sleep(_TICK_SECONDS)
     return [ends[number] for number in range(len(workers))]
 
@@ -232,8 +235,8 @@ class _StallReporter:
     It reports about once a second, and only if a worker has made progress since the last report.
     """
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, report_call: ReportCall) -> None:
+        self._report_call = report_call
         self._reported_at = 0.0
         self._reported_call: list[tuple[float, str, str]] = []
 
@@ -242,7 +245,7 @@ class _StallReporter:
         if now - self._reported_at > _TELL_SECONDS and doing != self._reported_call:
             self._reported_at, self._reported_call = now, doing
             _, call, where = doing[0]
-            self._tell(call, where)
+            self._report_call(call, where)
 
 
 def run_worker(function: Callable[[WorkerChannel], Any], talk: WorkerChannel, outbox: int, parent: int) -> None:

@@ -329,7 +329,7 @@ class SubjectEvents:
     looks: list[tuple[Awaited, tuple[DelayedHost, ...]]] = field(default_factory=list)
     end: MeasurementDone | None = None
 
-    def take(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Add an event. Events that are not part of a measurement are ignored."""
         if isinstance(event, OperationDone):
             self.operations.append(event.operation)
@@ -392,9 +392,9 @@ def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
             now = subjects[event.subject] = SubjectEvents(subject=event.subject)
         elif isinstance(event, PatternMeasured) and event.subject in subjects:
             # One of the patterns is measured in a separate launch after all others.
-            subjects[event.subject].take(event)
+            subjects[event.subject].record(event)
         elif now:
-            now.take(event)
+            now.record(event)
     return subjects
 
 

@@ -114,7 +114,7 @@ class CommandKeeper:
         assert self._process.stdout
         self.descriptor = self._process.stdout.fileno()
 
-    def ask(self, command: Command) -> None:
+    def start(self, command: Command) -> None:
         """Start a command without waiting for its end."""
         self._requests[command] = time.monotonic()
         self._owed = _OWED.get(command, self._owed)

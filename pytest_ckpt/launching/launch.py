@@ -344,7 +344,7 @@ class Launch:
         try:
             while ranks.process.poll() is None and time.monotonic() < until:
                 select.select([ranks.callers.fileno(), *ranks.streams], [], [], _TICK_SECONDS)
-                for rank, word in ranks.callers.take():
+                for rank, word in ranks.callers.take_messages():
                     if word == END:
                         rank.send(END)
                 for stream in tuple(ranks.streams):
@@ -461,7 +461,7 @@ class Launch:
 
     def _receive(self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
         """Process new messages from ranks. Return whether there were any."""
-        words = ranks.callers.take()
+        words = ranks.callers.take_messages()
         for rank, word in words:
             if word == END:
                 watch.confirm(rank)
@@ -501,7 +501,7 @@ class Launch:
 
     def _process_event(self, event: Event, watch: RankWatchdog, listener: OnEvent) -> None:
         if isinstance(event, Hello | Beat | Failed):
-            watch.take(event)
+            watch.record(event)
             line = json.dumps(self._redactor.plain(event_to_plain(event)))
             self._log(f"rank-{event.rank}", line)
         else:

@@ -198,7 +198,7 @@ class Measurements:
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
             failure = self._launch(job, self._context.directory / launch_name).run(
-                job, recorder.take, self._observer.tick, self._observer.printed, planned
+                job, recorder.record, self._observer.tick, self._observer.printed, planned
             )
         finally:
             self._observer.end()

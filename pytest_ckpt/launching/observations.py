@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.launching.launch_context import LaunchContext
     from pytest_ckpt.launching.second_client import SecondClient
 
-    Tell = Callable[[str, str], None]
+    ReportCall = Callable[[str, str], None]
 
 _TICK_SECONDS = 0.25
 _START_SECONDS = 60.0
@@ -101,7 +101,7 @@ def run_check(
     seed: int,
     deadline_seconds: float,
     log_directory: Path,
-    tell: Tell | None = None,
+    report_call: ReportCall | None = None,
     within: str = "",
     run_id: str = "",
     redactor: Redactor = _NOBODY,
@@ -114,7 +114,7 @@ def run_check(
     observation contains a command that repeats the check; this command omits ``within``, which is removed with the run.
 
     ``commit`` is the commit method of the run's saves. ``run_id`` marks the processes of the check. ``log_directory``
-    receives the check's output. ``tell`` is called with (call, path) before each call of the check.
+    receives the check's output. ``report_call`` is called with (call, path) before each call of the check.
 
     If the check makes no call for ``deadline_seconds``, it is killed and reported as blocked. If the kernel does not
     release the process, the process is left running and reported.
@@ -141,7 +141,7 @@ def run_check(
         [*command, *used, *options, f"--witness={witness}", "--json", *(["--make-directory"] if within else [])],
         deadline_seconds=deadline_seconds,
         log_directory=log_directory,
-        tell=tell,
+        report_call=report_call,
         run_id=run_id,
         redactor=redactor,
     )
@@ -157,7 +157,7 @@ def run_object_check(
     seed: int,
     deadline_seconds: float,
     log_directory: Path,
-    tell: Tell | None = None,
+    report_call: ReportCall | None = None,
     redactor: Redactor = _NOBODY,
 ) -> Observation:
     """Run one check of an object store below the prefix ``area`` of the run, and return its observation.
@@ -175,7 +175,7 @@ def run_object_check(
         [*command, f"--target={area.location}/{CHECKS_DIRECTORY}", *options, "--json"],
         deadline_seconds=deadline_seconds,
         log_directory=log_directory,
-        tell=tell,
+        report_call=report_call,
         run_id=area.run_id,
         redactor=redactor,
     )
@@ -190,7 +190,7 @@ def _run_check_process(
     *,
     deadline_seconds: float,
     log_directory: Path,
-    tell: Tell | None,
+    report_call: ReportCall | None,
     run_id: str,
     redactor: Redactor,
 ) -> Observation:
@@ -208,7 +208,7 @@ def _run_check_process(
             env=_environment(run_id),
             start_new_session=True,
         )
-        listener = _Listener(process, log, tell, redactor)
+        listener = _Listener(process, log, report_call, redactor)
         stuck: list[int] = []
         blocked: BlockedCall | None = None
         halted = ""
@@ -242,13 +242,15 @@ def _run_check_process(
 class _Listener:
     """Reads the output of a check's process: its calls, its result and its messages."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: TextIO, tell: Tell | None, redactor: Redactor) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], log: TextIO, report_call: ReportCall | None, redactor: Redactor
+    ) -> None:
         assert process.stdout
         assert process.stderr
         self._process = process
         self._streams = (process.stdout, process.stderr)
         self._log = log
-        self._tell = tell
+        self._report_call = report_call
         self._redactor = redactor
         self._began = self._moved = time.monotonic()
         self._call, self._path = "start", ""
@@ -354,8 +356,8 @@ class _Listener:
         if isinstance(event, Call):
             self._call, self._path, self._has_called = event.call, event.path, True
             self._moved = time.monotonic()
-            if self._tell:
-                self._tell(self._call, self._path)
+            if self._report_call:
+                self._report_call(self._call, self._path)
             line = before
         if line:
             self._says.append(line)
@@ -501,7 +503,7 @@ class Observations:
             seed=context.seed,
             deadline_seconds=settings.io_timeout_seconds,
             log_directory=self._logs,
-            tell=lambda _call, _path: self._observer.tick(),
+            report_call=lambda _call, _path: self._observer.tick(),
             redactor=context.redactor,
         )
 
@@ -562,7 +564,7 @@ class Observations:
             seed=context.seed,
             deadline_seconds=settings.io_timeout_seconds,
             log_directory=self._logs,
-            tell=lambda _call, _path: self._observer.tick(),
+            report_call=lambda _call, _path: self._observer.tick(),
             redactor=context.redactor,
             within=f"{directory.name}/{CHECKS_DIRECTORY}",
             run_id=context.run_id,

@@ -56,4 +56,4 @@ class EventsOfLaunch:
         with (self._context.directory / "events.jsonl").open("a") as events:
             events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")
         if isinstance(event, PatternMeasured):
-            self._observer.take(event)
+            self._observer.record(event)

@@ -175,7 +175,7 @@ class Progress:
         self._launched = _Launched(subjects=tuple(c.subject for c in checkpoints))
         self._now("starting the ranks")
 
-    def take(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Record an event of rank 0."""
         if isinstance(event, MeasurementStarted):
             self._launched.begun.add(event.subject)

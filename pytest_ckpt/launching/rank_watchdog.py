@@ -113,7 +113,7 @@ class Pace:
     moved: int = 0
     seconds: float = 0.0
 
-    def take(self, before: Beat | None, now: Beat, seconds: float) -> None:
+    def record(self, before: Beat | None, now: Beat, seconds: float) -> None:
         """Add the report ``now``, which arrived ``seconds`` after the previous report ``before``.
 
         If ``now`` belongs to a new operation, restart from zero.
@@ -186,7 +186,7 @@ class RankWatchdog:
         # Whether the deadline has passed and no rank has started.
         self.is_silent = False
 
-    def take(self, event: Hello | Beat | Failed) -> None:
+    def record(self, event: Hello | Beat | Failed) -> None:
         """Record a report of a rank."""
         now = time.monotonic()
         if isinstance(event, Failed):
@@ -210,7 +210,7 @@ class RankWatchdog:
         name = event.lane if isinstance(event, Beat) else ""
         lane = rank.lanes.setdefault(name, _Lane(last_event=now, moved=now, began=now))
         if isinstance(event, Beat):
-            lane.pace.take(lane.doing, event, now - lane.last_event)
+            lane.pace.record(lane.doing, event, now - lane.last_event)
         lane.last_event = now
         if isinstance(event, Hello):
             rank.host, rank.pid, lane.moved = event.host, event.pid, now

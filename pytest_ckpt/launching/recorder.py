@@ -34,7 +34,7 @@ class Observer:
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
         """Called with the subjects that a launch is about to measure."""
 
-    def take(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Called with each event of rank 0."""
 
     def printed(self, text: str) -> None:
@@ -108,7 +108,7 @@ class Recorder:
         """Record the duration of a stage before the start of the ranks."""
         self._stages[stage] = seconds
 
-    def take(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Record an event of rank 0."""
         if isinstance(event, MeasurementStarted):
             self._measuring_since = time.monotonic()
@@ -125,12 +125,12 @@ class Recorder:
         elif isinstance(event, MeasurementStarted):
             self._subject_events = SubjectEvents(subject=event.subject)
         elif self._subject_events:
-            self._subject_events.take(event)
+            self._subject_events.record(event)
             if isinstance(event, MeasurementDone):
                 # Starting the ranks is part of the first measurement that they make.
                 self._write(self._subject_events, self._stages | event.stages)
                 self._stages, self._subject_events = {}, None
-        self._observer.take(event)
+        self._observer.record(event)
 
     def close(self, failure: Failure | None) -> None:
         """Write the measurement that the end of the launch interrupted, although it is incomplete.

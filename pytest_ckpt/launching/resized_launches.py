@@ -106,7 +106,7 @@ class ResizedLaunches:
             return
         self._events.keep(event)
         if isinstance(event, StepDone):
-            self._observer.take(event)
+            self._observer.record(event)
 
     def _store_results(self) -> None:
         self._events.keep(PatternMeasured(subject=self._planned.subject, name=self._name, found=self.found))

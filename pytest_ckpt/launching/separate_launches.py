@@ -180,7 +180,7 @@ class LaunchWithCommands:
         """Record an event of rank 0."""
         if isinstance(event, CommandRequested):
             self._events.keep(event)
-            self._keeper.ask(event.command)
+            self._keeper.start(event.command)
             return
         if isinstance(event, PatternMeasured) and isinstance(event.found, Changed):
             # Ranks do not receive the commands: their output could then contain a secret.

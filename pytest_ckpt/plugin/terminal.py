@@ -81,10 +81,10 @@ class TerminalObserver(Observer):
         if self._progress:
             self._progress.begin(checkpoints)
 
-    def take(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Show an event."""
         if self._progress:
-            self._progress.take(event)
+            self._progress.record(event)
 
     def printed(self, text: str) -> None:
         """Show a sentence."""

@@ -122,7 +122,7 @@ class VerdictCollector:
             self._verdicts.append(carried.verdict)
             add_benchmark(self._config, carried.timed)
             if self._reporter:
-                self._reporter.take(carried.verdict)
+                self._reporter.send(carried.verdict)
                 if warning := self._reporter.warning():
                     TerminalLines(self._config).line(printable(warning))
 

@@ -42,7 +42,7 @@ def main() -> int:
     activity, controller = Activity(), None
     try:
         controller = Controller(_end_at_once)
-        activity.report_through(controller.tell)
+        activity.report_through(controller.report)
         _place_segments_in_session()
         from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - starts MPI
 
@@ -92,7 +92,7 @@ def _do_job(group: Group, activity: Activity, controller: Controller, bound: Map
     controller.lose_after(max(job.deadline_seconds, _CUT_OFF_SECONDS))
     activity.report_every(beat_seconds(job.deadline_seconds))
     if group.rank == 0:
-        activity.tell(Ready())
+        activity.report(Ready())
     job = dataclasses.replace(job, area=job.area.of_client(group.rank))
     if job.tasks:
         _measure(group, activity, job, controller)
@@ -149,7 +149,7 @@ def _receive(group: Group, controller: Controller) -> Job:
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import Job  # noqa: PLC0415
 
-    return from_plain(Job, group.share(controller.hear() if group.rank == 0 else None))
+    return from_plain(Job, group.share(controller.receive() if group.rank == 0 else None))
 
 
 def _measure(group: Group, activity: Activity, job: Job, controller: Controller) -> None:
@@ -162,7 +162,7 @@ def _measure(group: Group, activity: Activity, job: Job, controller: Controller)
             engine_maker(make)
     group.wait()
     if group.rank == 0:
-        activity.tell(Imported())
+        activity.report(Imported())
     with _tier_of_each_host(group, job):
         _measure_tasks(group, activity, job, controller)
 

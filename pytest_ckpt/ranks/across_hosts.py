@@ -119,7 +119,7 @@ class AcrossHosts:
             if known is None or of.waited_seconds > known.waited_seconds:
                 by_host[of.host] = of
         if self._group.rank == 0:
-            self._activity.tell(HostsWaited(subject=self._subject, awaited=awaited, late=tuple(by_host.values())))
+            self._activity.report(HostsWaited(subject=self._subject, awaited=awaited, late=tuple(by_host.values())))
 
     def _waited(self, sees: Callable[[], bool]) -> DelayedHost | None:
         start, poll = time.monotonic(), _SHORTEST_POLL_SECONDS

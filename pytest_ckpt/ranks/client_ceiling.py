@@ -66,7 +66,7 @@ class _DiscardedFile:
     nothing: _Nothing
     part_bytes: int | None
     alignment: int = _BLOCK_BYTES
-    way: str = "into nothing"
+    io_mode: str = "into nothing"
 
     def write_at(self, offset: int, data: Buffer) -> None:
         del offset

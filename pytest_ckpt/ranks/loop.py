@@ -491,7 +491,7 @@ class MeasurementLoop:
         self._do.await_files(files)
         with self._do.stage("drop caches", self._do.all("drop caches")):
             readings = cache.readings(self._shard.bytes, task.full_saves)
-            way = ""
+            method = ""
             if task.drop_caches != "never":
                 is_cached = cache.caches_more_than(_RESIDENT_WITHOUT_DROP, files)
                 # If the same checkpoints are read repeatedly, or a codec has made them smaller, the rule's sum of
@@ -499,8 +499,8 @@ class MeasurementLoop:
                 changes = bool(task.retain or task.deltas or task.codec)
                 must_drop = is_cached or any(r.requires_drop for r in readings) or changes or again
                 if self._group.any_of(must_drop or task.drop_caches != "auto"):
-                    way = cache.drop(task.drop_caches, files)
-            gathered = self._group.gather((way, readings))
+                    method = cache.drop(task.drop_caches, files)
+            gathered = self._group.gather((method, readings))
         results.drops += [w for w, _ in gathered if w]
         results.readings |= {(r.host, r.rule): r for _, of_rank in gathered for r in of_rank}
 

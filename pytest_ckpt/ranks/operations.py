@@ -229,7 +229,7 @@ class Operations(Checkpoints):
         content: int = 0,
         takes_part: bool = True,
         stage: str = "probes",
-        tell: bool = False,
+        is_reported: bool = False,
         training: TrainingSteps | None = None,
     ) -> Operation | None:
         """Save a checkpoint, and wait until the save has ended. Return the operation on rank 0, and None elsewhere.
@@ -237,7 +237,7 @@ class Operations(Checkpoints):
         Each rank with ``takes_part`` saves its own files. If the save is not one of the subject's own, ``at``
         identifies it, and its time is added to ``stage``. ``meanwhile`` runs concurrently on this rank; its event is
         set when the save has ended. ``content`` is the number of the content, by default the checkpoint's number. If
-        ``tell``, rank 0 reports the start of the save. ``training`` runs during the save, as soon as the job may
+        ``is_reported``, rank 0 reports the start of the save. ``training`` runs during the save, as soon as the job may
         continue.
         """
         at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
@@ -250,7 +250,7 @@ class Operations(Checkpoints):
         self.across_hosts.begin(ref)
         background = BackgroundThread(meanwhile) if meanwhile else None
         load_began = self.host_load.begin()
-        self._start(at, tell=counted or tell)
+        self._start(at, is_reported=counted or is_reported)
         self.clock_watch.begin()
         wait = ProcessorWait()
         wait.begin()
@@ -325,7 +325,7 @@ class Operations(Checkpoints):
         load_began = self.host_load.begin()
         self.clock_watch.begin()
         for step in range(steps):
-            self._start(at, tell=counted and step == 0)
+            self._start(at, is_reported=counted and step == 0)
             wait.begin()
             start = time.perf_counter()
             left_out = clock.left_out_seconds
@@ -379,7 +379,7 @@ class Operations(Checkpoints):
 
     def delete(self, checkpoint: int) -> float:
         """Delete a checkpoint. Return the seconds until all ranks were done, by this rank's clock."""
-        self._start(OperationRef(subject=self.subject, action="delete", index=checkpoint), tell=False)
+        self._start(OperationRef(subject=self.subject, action="delete", index=checkpoint), is_reported=False)
         start = time.perf_counter()
         self.delete_own(checkpoint)
         self._group.wait()
@@ -452,15 +452,15 @@ class Operations(Checkpoints):
     def send(self, event: Event) -> None:
         """Send an event to the controller if this is rank 0."""
         if self._group.rank == 0:
-            self._activity.tell(event)
+            self._activity.report(event)
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
         """Report the end of a step if this is rank 0. The step is not one of the subject's own saves and loads."""
         self.send(StepDone(subject=self.subject, kind=kind, index=index, step_seconds=seconds))
 
-    def _start(self, at: OperationRef, *, tell: bool) -> None:
+    def _start(self, at: OperationRef, *, is_reported: bool) -> None:
         self._activity.begin(at)
-        if tell:
+        if is_reported:
             self.send(OperationStarted(operation=at))
         with self.stage("wait", None):
             self._group.start_together()

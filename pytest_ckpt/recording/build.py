@@ -39,7 +39,7 @@ def pattern_of(
     threads = Threads(calls)
     files = JobFiles(under=under, process=threads.process)
     for call in calls:
-        files.take(call)
+        files.record(call)
     acts = files.acts
     changes = [number for number, act in enumerate(acts) if act.call in _CHANGES]
     if files.moved_in:

@@ -64,7 +64,7 @@ class _Open:
 
 @dataclass(kw_only=True, slots=True)
 class JobFiles:
-    """Collects the calls of a job on files below ``under``. The fields are complete after the last call of `take`.
+    """Collects the calls of a job on files below ``under``. The fields are complete after the last call of `record`.
 
     ``sizes``, ``kept`` and ``synchronous`` have one entry per file number. ``other_reads`` describes reads of files
     that the recorded job did not create: it maps the size of a read to the number of bytes in reads of this size.
@@ -84,7 +84,7 @@ class JobFiles:
     numbers: dict[str, int] = field(default_factory=dict)
     _open: dict[tuple[int, int], _Open] = field(default_factory=dict)
 
-    def take(self, call: TracedCall) -> None:
+    def record(self, call: TracedCall) -> None:
         """Record one call."""
         if call.name in OPENS:
             self._opened(call)

@@ -102,7 +102,7 @@ def refuse_unseen(calls: Iterable[TracedCall], under: str, before: States, after
     listed = list(calls)
     files = JobFiles(under=under, process=Threads(listed).process)
     for call in listed:
-        files.take(call)
+        files.record(call)
     changed = {path for path, state in after.items() if before.get(path) != state}
     if unseen := sorted(changed - set(files.numbers)) if not files.moved_in else []:
         raise UsageError(

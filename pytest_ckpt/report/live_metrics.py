@@ -143,7 +143,7 @@ class LiveMetrics:
     _requests: dict[str, tuple[Requests, ...]] = field(default_factory=dict)
     _verdicts: dict[tuple[str, str], VerdictFacts] = field(default_factory=dict)
 
-    def take(self, event: Event, at_seconds: float) -> None:
+    def record(self, event: Event, at_seconds: float) -> None:
         """Record an event of rank 0. ``at_seconds`` is the Unix time at which the event was read."""
         self._event_seconds = at_seconds
         if isinstance(event, OperationStarted):

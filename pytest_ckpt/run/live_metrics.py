@@ -141,7 +141,7 @@ class MetricsReporter:
             os.set_blocking(stream.fileno(), False)
         self._send(Message(run=_run_facts(context)))
 
-    def take(self, verdict: Verdict) -> None:
+    def send(self, verdict: Verdict) -> None:
         """Send a verdict to the process."""
         self._send(Message(verdict=_verdict_facts(to_plain(verdict))))
 
@@ -301,7 +301,7 @@ class _Report:
         self._is_changed, self._is_told = False, False
         self._change_due = self._repeat_due = 0.0
 
-    def take(self, message: Message) -> None:
+    def process(self, message: Message) -> None:
         """Process a message of the controller."""
         if message.run:
             self._metrics = LiveMetrics(message.run)
@@ -317,7 +317,7 @@ class _Report:
             return
         try:
             for event in self._events.new():
-                self._metrics.take(event, time.time())
+                self._metrics.record(event, time.time())
                 self._is_changed = True
             if not is_last and time.monotonic() < (self._change_due if self._is_changed else self._repeat_due):
                 return
@@ -382,7 +382,7 @@ def main(destination: str, events: str) -> None:
                 # The controller was killed.
                 messages.append(Message(is_end=True))
             for message in messages:
-                report.take(message)
+                report.process(message)
                 has_ended = has_ended or message.is_end
         report.look(is_last=has_ended)
 

@@ -513,7 +513,7 @@ def _unwritten(earlier: EarlierRun) -> Iterator[Measurement]:
         if isinstance(event, MeasurementStarted):
             now = stated[str(event.subject)] = SubjectEvents(subject=event.subject)
         elif now:
-            now.take(event)
+            now.record(event)
             if isinstance(event, MeasurementDone):
                 now = None
     launches = len(list((earlier.directory / "launches").glob("[0-9]*")))

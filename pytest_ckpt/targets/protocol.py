@@ -85,7 +85,7 @@ class Sink(Protocol):
     part_bytes: int | None
 
     @property
-    def way(self) -> str:
+    def io_mode(self) -> str:
         """The I/O mode, as text for the report: direct, or through the client's page cache."""
 
     def write(self, data: Buffer) -> int:
@@ -201,7 +201,7 @@ class Source(Protocol):
     size: int
 
     @property
-    def way(self) -> str:
+    def io_mode(self) -> str:
         """The I/O mode, as text for the report: direct, or through the client's page cache."""
 
     def read_into(self, offset: int, buffer: Buffer) -> int:

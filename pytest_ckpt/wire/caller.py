@@ -91,7 +91,7 @@ class Caller:
             data = b""
         if not data:
             raise EOFError("the connection to the controller has ended")
-        self._unframed.take(data)
+        self._unframed.add(data)
 
 
 def call() -> Caller:

@@ -89,7 +89,7 @@ class FrameReader:
         self._unread = bytearray()
         self.maximum_bytes = maximum_bytes
 
-    def take(self, data: bytes) -> None:
+    def add(self, data: bytes) -> None:
         """Add received bytes."""
         self._unread += data
 

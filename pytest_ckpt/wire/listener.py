@@ -50,7 +50,7 @@ ENDED = object()
 
 
 class Connection:
-    """A connection from one process. `Listener.take` returns its messages."""
+    """A connection from one process. `Listener.take_messages` returns its messages."""
 
     def __init__(self, link: socket.socket, secret: bytes, flushed: Callable[[Connection], None]) -> None:
         self.link = link
@@ -86,8 +86,8 @@ class Connection:
         except BlockingIOError:
             pass
         except OSError:
-            # The other host may be unreachable too (ETIMEDOUT, EHOSTUNREACH): `Listener.take` reports the end, as for
-            # other connections.
+            # The other host may be unreachable too (ETIMEDOUT, EHOSTUNREACH): `Listener.take_messages` reports the end,
+            # as for other connections.
             self._unsent.clear()
         self._flushed(self)
 
@@ -104,7 +104,7 @@ class Connection:
             self._unframed, data = FrameReader(from_caller, _UNAUTHENTICATED_BYTES), theirs[NONCE_BYTES:]
             self._unsent += greeting + self._nonce
             self.flush()
-        self._unframed.take(data)
+        self._unframed.add(data)
         messages = []
         while self._unframed.is_complete():
             messages.append(self._unframed.message())
@@ -116,7 +116,7 @@ class Connection:
 
 
 class Listener:
-    """Accepts connections while it is open. The descriptor `fileno` is readable when `take` has work to do.
+    """Accepts connections while it is open. The descriptor `fileno` is readable when `take_messages` has work to do.
 
     With ``only_this_host``, it listens on the loopback interface only. Without it, it listens on the first free port of
     ``ports``, or on a port that the kernel chooses. ``callers`` is the expected number of connections. Raises
@@ -160,7 +160,7 @@ class Listener:
         """Return the descriptor to wait on."""
         return self._selector.fileno()
 
-    def take(self) -> list[tuple[Connection, Any]]:
+    def take_messages(self) -> list[tuple[Connection, Any]]:
         """Return (connection, message) for all arrived messages of authenticated connections, without waiting.
 
         `ENDED` is the last message of each connection.

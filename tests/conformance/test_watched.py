@@ -12,7 +12,7 @@ from pytest_ckpt.facts.event_line import line_of_call
 
 
 def context(directory, **how):
-    values = {"directory": directory, "witness": directory, "seed": 1, "share": 0.1, "tell": lambda *_: None}
+    values = {"directory": directory, "witness": directory, "seed": 1, "share": 0.1, "report_call": lambda *_: None}
     return CheckContext(**values | how)
 
 
@@ -43,7 +43,7 @@ def test_what_went_wrong_is_told_however_few_there_were(tmp_path):
 def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
     listed = []
     race = ObservedRace(
-        context=context(tmp_path, tell=lambda *call: listed.append(call)),
+        context=context(tmp_path, report_call=lambda *call: listed.append(call)),
         change="renames",
         look="reads",
         wanted=9,
@@ -57,7 +57,7 @@ def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
 def test_the_same_call_is_said_once_a_second_at_most(capsys, monkeypatch):
     now = iter([0.0, 0.2, 0.4, 1.3, 1.4])
     monkeypatch.setattr("pytest_ckpt.conformance.process.time.monotonic", lambda: next(now))
-    tell = CallReporter()
+    report_call = CallReporter()
     for path in ("/a", "/a", "/b", "/b", "/b"):
-        tell("rename", path)
+        report_call("rename", path)
     assert capsys.readouterr().err == line_of_call("rename", "/a") + line_of_call("rename", "/b")

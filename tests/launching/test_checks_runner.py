@@ -67,12 +67,12 @@ def test_what_a_check_saw_comes_back_whole(run: Run, tmp_path: Path) -> None:
     seen = run(
         """
         def calls(context, findings):
-            context.tell("open", str(context.directory))
+            context.report_call("open", str(context.directory))
             findings.trials, findings.measured = 3, 0.25
             findings.facts["share and seed"] = f"{context.share} {context.seed} {context.witness}"
             findings.wrong("an odd byte", where="file at 17", seen="1", expected="0")
         """,
-        tell=lambda call, path: calls.append((call, path)),
+        report_call=lambda call, path: calls.append((call, path)),
     )
     assert (seen.requirement, seen.subject, seen.trials, seen.measured, seen.unit) == ("LIVE", "calls", 3, 0.25, "s")
     assert seen.anomaly_count == 1
@@ -99,7 +99,7 @@ def test_a_check_that_cannot_be_made_gives_its_reason(run: Run) -> None:
     [
         "os.kill(os.getpid(), 9)",
         "os._exit(0)",
-        pytest.param("place.tell('open', 'x'); time.sleep(600)", marks=pytest.mark.thorough),
+        pytest.param("place.report_call('open', 'x'); time.sleep(600)", marks=pytest.mark.thorough),
     ],
 )
 def test_a_check_that_is_killed_leaves_nothing_in_the_directory_for_temporary_files(
@@ -118,7 +118,7 @@ def test_a_check_that_somebody_stopped_says_nothing_of_the_target(run: Run) -> N
         """
         import os, signal
         def calls(place, book):
-            place.tell("open", "x")
+            place.report_call("open", "x")
             os.kill(os.getpid(), signal.SIGSTOP)
         """,
         deadline_seconds=DEADLINE_SECONDS,
@@ -233,7 +233,7 @@ def test_the_child_that_is_blocked_is_named_too(run: Run, mount: Mounts) -> None
             with open(context.directory / "file", "wb") as file:
                 file.write(b"dirty")
             subprocess.run(["fsfreeze", "-f", "{point}"], check=True)
-            context.tell("fsync", str(context.directory / "file"))
+            context.report_call("fsync", str(context.directory / "file"))
             subprocess.run(["touch", context.directory / "new"])
         """,
         directory=point,
@@ -253,7 +253,7 @@ def test_a_check_that_loops_for_ever_is_ended(run: Run) -> None:
     seen = run(
         """
         def calls(context, findings):
-            context.tell("list", "somewhere")
+            context.report_call("list", "somewhere")
             while True:
                 pass
         """,
@@ -273,7 +273,7 @@ def test_calls_that_go_on_are_no_hang_however_long_the_check_takes(run: Run) -> 
         def calls(context, findings):
             end = time.monotonic() + {2 * seconds}
             while time.monotonic() < end:
-                context.tell("stat", "a file")
+                context.report_call("stat", "a file")
                 time.sleep(0.05)
             findings.trials = 1
         """,
@@ -293,12 +293,12 @@ def test_a_check_ends_with_the_process_that_asked_for_it(run: Run, tmp_path: Pat
         "from pytest_ckpt.launching.observations import run_check\n"
         "home = Path(sys.argv[1])\n"
         "run_check(BY_NAME['LIVE.calls'], directory=home / 'held', witness=home, share=1, seed=1,\n"
-        "          deadline_seconds=1000, log_directory=home, tell=lambda call, path: print(path, flush=True))\n"
+        "          deadline_seconds=1000, log_directory=home, report_call=lambda call, path: print(path, flush=True))\n"
     )
     run("def calls(context, findings): pass")
     (tmp_path / "impostor" / "code.py").write_text(
         "import os, time\ndef calls(context, findings):\n"
-        "    context.tell('hold', str(os.getpid()))\n    time.sleep(1000)\n"
+        "    context.report_call('hold', str(os.getpid()))\n    time.sleep(1000)\n"
     )
     paths = os.pathsep.join([os.environ["PYTHONPATH"], *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": paths}
@@ -331,7 +331,7 @@ def test_a_check_in_a_call_that_does_not_return_is_told_while_it_is_waited_for(
         seen = run(
             f"""
             def calls(context, findings):
-                context.tell("open", {str(gate)!r})
+                context.report_call("open", {str(gate)!r})
                 open({str(gate)!r}).close()
                 findings.trials = 1
             """

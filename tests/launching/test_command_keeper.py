@@ -25,7 +25,7 @@ def started(tmp_path: Path) -> Started:
 
     def of(commands: Mapping[Command, str]) -> tuple[CommandKeeper, int]:
         keeper = CommandKeeper({"upgrade": f"sh -c 'echo $PPID > {tmp_path}/pid'", **commands}, 60.0, tmp_path / "log")
-        keeper.ask("upgrade")
+        keeper.start("upgrade")
         assert next_of(keeper)[0].is_good
         return keeper, int((tmp_path / "pid").read_text())
 
@@ -41,7 +41,7 @@ def next_of(keeper: CommandKeeper) -> list[CommandRun]:
 
 def test_what_was_broken_is_mended_at_the_end(started: Started, tmp_path: Path) -> None:
     keeper, _ = started({"fault": "true", "repair": f"touch {tmp_path}/repaired"})
-    keeper.ask("fault")
+    keeper.start("fault")
     assert [run.sentence for run in next_of(keeper) if not run.is_good] == []
     assert [(run.command, run.exit_code) for run in keeper.close()] == [("repair", 0)]
     assert (tmp_path / "repaired").exists()
@@ -49,11 +49,11 @@ def test_what_was_broken_is_mended_at_the_end(started: Started, tmp_path: Path) 
 
 def test_a_command_that_is_asked_of_a_process_that_died_is_told_as_not_run(started: Started) -> None:
     keeper, pid = started({"fault": "true", "repair": "true"})
-    keeper.ask("fault")
+    keeper.start("fault")
     assert next_of(keeper)[0].is_good
     os.kill(pid, signal.SIGKILL)
     assert keeper.ended(os.read(keeper.descriptor, 1 << 16)) == []
-    keeper.ask("repair")
+    keeper.start("repair")
     (run,) = next_of(keeper)
     assert run.sentence == (
         "The repair command did not end well: the process that runs the commands was killed by signal 9 (SIGKILL), "
@@ -65,7 +65,7 @@ def test_a_command_that_is_asked_of_a_process_that_died_is_told_as_not_run(start
 def test_a_process_that_dies_in_a_command_is_told_and_so_is_what_it_owes(started: Started, tmp_path: Path) -> None:
     words = f"sh -c 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/of_command; exec sleep 600'"
     keeper, pid = started({"fault": words, "repair": "true"})
-    keeper.ask("fault")
+    keeper.start("fault")
     eventually((tmp_path / "of_command").exists, "the command runs")
     os.kill(pid, signal.SIGTERM)
     (broke,) = next_of(keeper)
@@ -81,7 +81,7 @@ def test_a_process_that_dies_in_a_command_is_told_and_so_is_what_it_owes(started
 
 def test_a_process_that_died_with_nothing_to_do_owes_nothing(started: Started) -> None:
     keeper, pid = started({"snapshot": "false", "remove": "true"})
-    keeper.ask("snapshot")
+    keeper.start("snapshot")
     assert not next_of(keeper)[0].is_good
     os.kill(pid, signal.SIGKILL)
     assert keeper.close() == []
@@ -104,10 +104,10 @@ def test_a_command_that_runs_long_is_told_while_it_is_waited_for(
             os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
 
     keeper, _ = started({"fault": "true", "repair": f"cat {gate}"})
-    keeper.ask("fault")
+    keeper.start("fault")
     assert next_of(keeper)[0].is_good
     for command in asked:
-        keeper.ask(command)
+        keeper.start(command)
     with waits.telling(say):
         assert [(run.command, run.exit_code) for run in keeper.close()] == [("repair", 0)]
     assert told

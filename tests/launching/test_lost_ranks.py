@@ -50,8 +50,8 @@ def watch(clock: Clock) -> RankWatchdog:
     """Return the watchdog of two ranks that save, each on its own host."""
     made = RankWatchdog(2, 10.0, "h1")
     for rank in (0, 1):
-        made.take(Hello(rank=rank, host=f"h{rank + 1}", pid=1))
-        made.take(Beat(rank=rank, operation=SAVE, phase="write", file="x.pt", waiting=False, progress=(0, 0)))
+        made.record(Hello(rank=rank, host=f"h{rank + 1}", pid=1))
+        made.record(Beat(rank=rank, operation=SAVE, phase="write", file="x.pt", waiting=False, progress=(0, 0)))
     return made
 
 
@@ -67,21 +67,21 @@ def test_a_host_that_the_launcher_lost_is_named_with_what_its_rank_did(
 
 
 def test_a_neighbour_that_lost_its_connection_is_not_the_one_to_blame(watch: RankWatchdog) -> None:
-    watch.take(DISCONNECTED)
+    watch.record(DISCONNECTED)
     failure = watch.ended(1, OPEN_MPI)
     assert failure
     assert (failure.host, failure.rank) == ("h2", 1)
 
 
 def test_an_error_of_the_storage_stays_the_cause(watch: RankWatchdog) -> None:
-    watch.take(Failed(rank=0, host="h1", operation=SAVE, phase="write", file="a", errno="EIO", message="I/O error"))
+    watch.record(Failed(rank=0, host="h1", operation=SAVE, phase="write", file="a", errno="EIO", message="I/O error"))
     failure = watch.ended(1, OPEN_MPI)
     assert failure
     assert (failure.host, failure.errno) == ("h1", "EIO")
 
 
 def test_without_such_words_who_told_of_an_error_first_is_named(watch: RankWatchdog) -> None:
-    watch.take(DISCONNECTED)
+    watch.record(DISCONNECTED)
     failure = watch.ended(1, "it said something else")
     assert failure
     assert failure.host == "h1"
@@ -111,7 +111,7 @@ def test_a_launch_in_which_no_rank_started_is_nobody_s_fault_and_may_be_tried_ag
 
 def test_where_some_ranks_started_the_first_that_did_not_is_named_and_nothing_tried_again(clock: Clock) -> None:
     watch = RankWatchdog(2, 10.0, "h1")
-    watch.take(Hello(rank=0, host="h1", pid=1))
+    watch.record(Hello(rank=0, host="h1", pid=1))
     clock.now += 61
     failure = watch.hung()
     assert failure
@@ -126,11 +126,11 @@ def working(rank: int, progress: int) -> Beat:
 def test_a_rank_that_never_got_its_job_is_no_hung_storage(clock: Clock) -> None:
     watch = RankWatchdog(2, 10.0, "h1")
     for rank in (0, 1):
-        watch.take(Hello(rank=rank, host=f"h{rank + 1}", pid=1))
+        watch.record(Hello(rank=rank, host=f"h{rank + 1}", pid=1))
     clock.now += 5
-    watch.take(working(0, 1))
+    watch.record(working(0, 1))
     clock.now += 6
-    watch.take(working(0, 2))
+    watch.record(working(0, 2))
     failure = watch.hung()
     assert failure
     assert (failure.kind, failure.rank, failure.host, failure.operation) == ("launch", 1, "h2", None)
@@ -139,7 +139,7 @@ def test_a_rank_that_never_got_its_job_is_no_hung_storage(clock: Clock) -> None:
 
 def test_a_rank_that_says_nothing_is_told_from_one_that_does_not_move(clock: Clock, watch: RankWatchdog) -> None:
     clock.now += 11
-    watch.take(working(0, 5))
+    watch.record(working(0, 5))
     silent = watch.hung()
     assert silent
     assert (silent.kind, silent.host) == ("hung", "h2")
@@ -149,8 +149,8 @@ def test_a_rank_that_says_nothing_is_told_from_one_that_does_not_move(clock: Clo
 def test_a_rank_that_speaks_and_does_not_move_hangs_in_its_call(clock: Clock, watch: RankWatchdog) -> None:
     for _ in range(11):
         clock.now += 1
-        watch.take(working(0, int(clock.now)))
-        watch.take(working(1, 0))
+        watch.record(working(0, int(clock.now)))
+        watch.record(working(1, 0))
     hung = watch.hung()
     assert hung
     assert (hung.kind, hung.host, hung.phase, hung.file) == ("hung", "h2", "write", "x.pt")
@@ -182,7 +182,7 @@ def test_ranks_that_end_with_their_killed_launcher_are_not_accused(watch: RankWa
 
 
 def test_what_a_rank_told_of_its_error_counts_more_than_who_ended_first(watch: RankWatchdog) -> None:
-    watch.take(DISCONNECTED)
+    watch.record(DISCONNECTED)
     watch.add_exit(1, ended=1)
     failure = watch.ended(1, "something")
     assert failure

@@ -42,7 +42,7 @@ class Watched:
         self.clock = clock
         self.watch = RankWatchdog(2, DEADLINE, "h", {(SUBJECT, "save"): allowed, (SUBJECT, "load"): allowed})
         for rank in range(2):
-            self.watch.take(Hello(rank=rank, host="h", pid=1))
+            self.watch.record(Hello(rank=rank, host="h", pid=1))
         self.moved = 0
 
     def tell(self, operation, bytes_more=0, *, seconds=0.0, waiting=False, lane="", phase="write"):
@@ -55,7 +55,7 @@ class Watched:
         for rank, lane_of in ((0, ""), (1, lane)):
             beat = Beat(rank=rank, operation=operation, phase=phase, file="f", waiting=waiting or rank == 0,
                         progress=(self.moved, 7), lane=lane_of)  # fmt: skip
-            self.watch.take(beat)
+            self.watch.record(beat)
         return self.watch.hung()
 
     def goes_on(self, operation, bytes_more, seconds):
@@ -168,7 +168,7 @@ def test_work_in_a_lane_of_its_own_is_named_with_it(watched):
     watched.tell(SAVE, lane="save")
     found = None
     while not found:
-        watched.watch.take(Beat(rank=1, operation=None, phase="", file="", waiting=True, progress=(0, 7)))
+        watched.watch.record(Beat(rank=1, operation=None, phase="", file="", waiting=True, progress=(0, 7)))
         found = watched.tell(SAVE, 100, seconds=BEAT, lane="save")
         assert watched.clock.now < 5000 + MAXIMUM
     assert (found.kind, found.lane) == ("too slow", "save")

@@ -56,20 +56,20 @@ class Watched:
         self.clock = clock
         self.progress = Progress(self.steps, CHECKS, self.written.append, live=False)
         self.progress.begin([self.planned])
-        self.progress.take(MeasurementStarted(subject=self.planned.subject))
+        self.progress.record(MeasurementStarted(subject=self.planned.subject))
 
     def own(self, kind: OperationKind, index: int, seconds: float) -> None:
         """Report a save or load that belongs to no pattern."""
         ref = OperationRef(subject=self.planned.subject, action=kind, index=index)
-        self.progress.take(OperationStarted(operation=ref))
+        self.progress.record(OperationStarted(operation=ref))
         self.clock.now += seconds
         done = operation(kind, index, seconds)
-        self.progress.take(OperationDone(subject=self.planned.subject, operation=done))
+        self.progress.record(OperationDone(subject=self.planned.subject, operation=done))
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
         self.clock.now += seconds
         done = StepDone(subject=self.planned.subject, kind=kind, index=index, step_seconds=seconds)
-        self.progress.take(done)
+        self.progress.record(done)
 
     @property
     def lines(self) -> list[str]:
@@ -143,19 +143,19 @@ def test_what_a_launch_that_ended_early_did_not_come_to_is_no_longer_waited_for(
 def test_steps_of_a_separate_launch_are_waited_for_until_it_is_over(clock: Clock) -> None:
     run = Watched(clock, ckpt_engine="dcp", ckpt_suite="performance,contention")
     subject = run.planned.subject
-    run.progress.take(PatternMeasured(subject=subject, name="joined", not_run="ranks load together"))
+    run.progress.record(PatternMeasured(subject=subject, name="joined", not_run="ranks load together"))
     for kind in OWN:
         for index in (1, 2):
             run.own(kind, index, 2.0)
     cache = measurement().cache
     assert cache
-    run.progress.take(MeasurementDone(subject=subject, cache=cache, ranks=()))
+    run.progress.record(MeasurementDone(subject=subject, cache=cache, ranks=()))
     run.progress.end()
     (separate,) = (steps.count for steps in run.steps if steps.kind == "resized")
     assert run.progress.total == 4 + separate + CHECKS
     run.progress.begin([run.planned])
     run.step("resized", 1, 2.0)
     found = Resized(saved_by=8, not_run={"halved": "too few", "doubled": "too few"})
-    run.progress.take(PatternMeasured(subject=subject, name="resized", found=found))
+    run.progress.record(PatternMeasured(subject=subject, name="resized", found=found))
     run.progress.end()
     assert (run.progress.done, run.progress.total) == (5, 5 + CHECKS)

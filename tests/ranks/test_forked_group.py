@@ -42,8 +42,8 @@ def test_a_process_that_failed_tells_why_and_the_others_wait() -> None:
     try:
         until(children, lambda: bool(children[1].error))
         assert children[1].error == "OSError: [Errno 5] Input/output error"
-        until(children, lambda: children[0].asks() and children[2].asks())
-        assert not children[1].asks()
+        until(children, lambda: children[0].is_waiting() and children[2].is_waiting())
+        assert not children[1].is_waiting()
         assert [child.sent for child in children] == ["", "", ""]
     finally:
         for child in children:

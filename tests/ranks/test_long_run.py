@@ -43,8 +43,8 @@ class Saves:
         self.clock, self.seconds = clock, seconds
         self.began, self.steps, self.sent = [], [], []
 
-    def save(self, _strategy, _number, *, tell, **_):
-        if tell:
+    def save(self, _strategy, _number, *, is_reported, **_):
+        if is_reported:
             self.began.append(self.clock.now)
         self.clock.now += self.seconds
         return SimpleNamespace(seconds=self.seconds)

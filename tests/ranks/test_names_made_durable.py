@@ -102,7 +102,7 @@ def test_a_directory_that_one_host_cannot_fsync_is_not_committed(tmp_path: Path,
     children = of_ranks(lambda group: save_in(tmp_path, group, EVERY_RANK, fails))
     others = [child for rank, child in enumerate(children) if rank != fails]
     try:
-        until(children, lambda: bool(children[fails].error) and all(child.asks() for child in others))
+        until(children, lambda: bool(children[fails].error) and all(child.is_waiting() for child in others))
         assert children[fails].error == "OSError: [Errno 5] Input/output error"
         assert "rename" not in {call for call, _ in noted_in(tmp_path)}
         assert not PosixStore(tmp_path).is_committed(REF)

@@ -20,7 +20,7 @@ class Source:
     """A file whose reads wait until the test sets ``gate``, and then return ``got`` bytes."""
 
     size = 16 * BYTES
-    way = "by the test"
+    io_mode = "by the test"
 
     def __init__(self, got: int = BYTES) -> None:
         self.gate = threading.Event()
@@ -97,4 +97,4 @@ def test_only_reads_and_waits_that_begin_within_a_save_count() -> None:
     found = SampleReads(reads=[(1.0, 9.0), (2.0, 0.1), (4.0, 0.1)], waits=[(0.5, 5.0), (2.5, 0.2)], busy=0.3, way="so")
     inside = found.within([(1.5, 3.0), (3.9, 5.0)])
     assert (inside.reads, inside.waits) == ([(2.0, 0.1), (4.0, 0.1)], [(2.5, 0.2)])
-    assert (inside.busy, inside.way) == (0.3, "so")
+    assert (inside.busy, inside.io_mode) == (0.3, "so")

@@ -108,7 +108,7 @@ def watched(process):
                     before, event = from_line(line.decode())
                     assert "Traceback" not in before
                     if isinstance(event, Hello | Beat | Failed):
-                        watch.take(event)
+                        watch.record(event)
             if hung := watch.hung():
                 return hung
             assert process.poll() is None

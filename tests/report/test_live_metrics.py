@@ -74,7 +74,7 @@ def working() -> LiveMetrics:
         started("load", "storm"),
     )
     for second, event in enumerate(events):
-        found.take(event, 1_795_857_900.0 + second)
+        found.record(event, 1_795_857_900.0 + second)
     found.judged(FAILED)
     return found
 
@@ -179,8 +179,8 @@ def test_a_run_that_ended_without_a_report_has_no_exit_code():
 
 def test_a_measurement_that_begins_again_forgets_the_slowest_operation_of_the_one_before():
     found = working()
-    found.take(MeasurementStarted(subject=SUBJECT), 1.0)
-    found.take(OperationDone(subject=SUBJECT, operation=operation("save", 1, 2.0)), 2.0)
+    found.record(MeasurementStarted(subject=SUBJECT), 1.0)
+    found.record(OperationDone(subject=SUBJECT, operation=operation("save", 1, 2.0)), 2.0)
     seen = samples(text_of(found))
     save = {"subject": str(SUBJECT), "operation": "save"}
     assert value(seen, "ckpt_operation_slowest_seconds", **save) == 2.0
@@ -200,7 +200,7 @@ def test_a_measurement_that_begins_again_forgets_the_slowest_operation_of_the_on
 def test_what_ends_an_operation_ends_the_one_in_progress(event):
     found = working()
     assert "ckpt_operation_running{" in text_of(found)
-    found.take(event, 1.0)
+    found.record(event, 1.0)
     assert "ckpt_operation_running{" not in text_of(found)
 
 

@@ -39,8 +39,8 @@ def until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
     deadline = time.monotonic() + patience(10)
     while not is_over():
         assert time.monotonic() < deadline, [child.error for child in children]
-        if all(child.asks() for child in children):
-            found = [child.take() for child in children]
+        if all(child.is_waiting() for child in children):
+            found = [child.next_value() for child in children]
             for child in children:
                 child.answer(found)
         for child in children:

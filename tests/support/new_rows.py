@@ -124,7 +124,7 @@ def test_all_saves_together_meet_the_budget(saves: Operations, limits: ClusterLi
     for number, mode in enumerate((0o600, 0o640, 0o755)):
         path = context.directory / f"file-{number}"
         path.touch()
-        context.tell("chmod", str(path))
+        context.report_call("chmod", str(path))
         path.chmod(mode)
         findings.trials += 1
         seen = path.stat().st_mode & 0o777

@@ -21,7 +21,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     from pytest_ckpt.launching.recorder import Recorder  # noqa: PLC0415
     from pytest_ckpt.launching.separate_launches import LaunchWithCommands  # noqa: PLC0415
 
-    take = Recorder.take
+    take = Recorder.record
 
     def take_without_host(self: Recorder, event: Event) -> None:
         if isinstance(event, MeasurementDone):
@@ -30,7 +30,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             event = dataclasses.replace(event, ceilings=())
         take(self, event)
 
-    Recorder.take = take_without_host
+    Recorder.record = take_without_host
     take_of_own = LaunchWithCommands._record
 
     def take_of_own_without_load(self: LaunchWithCommands, event: Event) -> None:

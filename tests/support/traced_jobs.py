@@ -121,5 +121,5 @@ def traced_save(directory: Path, engine: str, whole: Layout, pattern: str = "") 
     calls = calls_of(log)
     found = JobFiles(under=str(target), process=Threads(calls).process)
     for call in calls:
-        found.take(call)
+        found.record(call)
     return found

@@ -123,8 +123,8 @@ def test_only_the_end_that_fills_no_block_of_the_stated_size_passes_the_page_cac
 ) -> None:
     file, requests = written_as_stated(64 << 10, tmp_path / "file", monkeypatch)
     assert requests == [(0, 3 * (64 << 10), True), (3 * (64 << 10), 4096, False)]
-    assert file.way.endswith(": direct requests are multiples of 65,536 bytes")
-    assert file.way.startswith("not direct throughout: O_DIRECT for 98 % of the bytes")
+    assert file.io_mode.endswith(": direct requests are multiples of 65,536 bytes")
+    assert file.io_mode.startswith("not direct throughout: O_DIRECT for 98 % of the bytes")
 
 
 def test_ends_of_files_within_the_bound_are_called_direct(tmp_path: Path) -> None:
@@ -142,10 +142,10 @@ def test_a_file_whose_kernel_states_that_it_has_no_direct_io_is_not_called_direc
     file, requests = written_as_stated(0, tmp_path / "file", monkeypatch)
     assert requests == [(0, SIZE, False)]
     assert not file.direct
-    assert file.way.startswith("not direct: the kernel states that the file has no direct I/O; ")
+    assert file.io_mode.startswith("not direct: the kernel states that the file has no direct I/O; ")
 
 
 def test_a_kernel_that_states_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, _ = written_as_stated(None, tmp_path / "file", monkeypatch)
     assert file.direct
-    assert file.way == "O_DIRECT, around the client's page cache"
+    assert file.io_mode == "O_DIRECT, around the client's page cache"

@@ -52,7 +52,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Listener], Call
         calling = threading.Thread(target=try_it)
         calling.start()
         while calling.is_alive():
-            assert listener.take() == []
+            assert listener.take_messages() == []
             calling.join(0.001)
         if isinstance(found[0], NoConnection):
             raise found[0]
@@ -68,7 +68,7 @@ def taken_from(listener: Listener, count: int = 1) -> list[tuple[Connection, Any
     found: list[tuple[Connection, Any]] = []
     while len(found) < count:
         select.select([listener], [], [])
-        found += listener.take()
+        found += listener.take_messages()
     return found
 
 
@@ -90,7 +90,7 @@ def test_both_sides_say_what_they_want_in_order_and_whole(listener: Listener, ca
     while receiving.is_alive():
         # The listener is used only when it is ready: a waiting process must not have to guess.
         if select.select([listener], [], [], 0.01)[0]:
-            listener.take()
+            listener.take_messages()
     assert received == [{"job": "x" * (8 * MEBIBYTE)}, "and this"]
     assert not caller.has_more()
     caller.close()
@@ -112,7 +112,7 @@ def test_what_a_process_starts_does_not_inherit_the_secret(listener: Listener, c
 def test_a_caller_with_another_secret_is_turned_away_and_says_so(listener: Listener, calls: Any) -> None:
     with pytest.raises(NoConnection, match=r"127\.0\.0\.1 port \d+: another program answers|reset"):
         calls(listener, **{SECRET: bytes(32).hex()})
-    assert listener.take() == []
+    assert listener.take_messages() == []
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_stranger_is_turned_away_and_feeds_nothing(listener: Listener, calls: 
 
 def received(stranger: socket.socket, listener: Listener) -> bytes:
     while not select.select([stranger], [], [], 0.001)[0]:
-        assert listener.take() == []
+        assert listener.take_messages() == []
     try:
         return stranger.recv(1 << 16)
     except ConnectionResetError:
@@ -253,7 +253,9 @@ def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
     select.select([], [], [], 0.05)  # several ticks of the kernel's clock
     second.close()
     said: list[tuple[Connection, Any]] = []
-    eventually(lambda: said.extend(listener.take()) or [word for _, word in said].count(ENDED) == 2, "both have ended")
+    eventually(
+        lambda: said.extend(listener.take_messages()) or [word for _, word in said].count(ENDED) == 2, "both have ended"
+    )
     (late,) = (connection for connection, word in said if word == "unread")
     (early,) = {connection for connection, _ in said} - {late}
     assert early.ended < late.ended
@@ -321,7 +323,7 @@ def test_where_nothing_more_may_be_opened_the_oldest_stranger_makes_room(
     with connected_to(listener) as oldest, connected_to(listener) as younger:
         for _ in range(2):
             select.select([listener], [], [])
-            listener.take()
+            listener.take_messages()
         with connected_to(listener) as next_one:
             next_one.sendall(GREETING + bytes(NONCE_BYTES))
             nothing_more_may_be_opened()
@@ -343,7 +345,7 @@ def test_a_listener_that_may_open_nothing_more_waits_and_goes_on(
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         nothing_more_may_be_opened()
         select.select([listener], [], [])
-        listener.take()
+        listener.take_messages()
         assert not select.select([listener], [], [], 0)[0], "who waits for it would spin"
         caller.send("still heard")
         assert [word for _, word in taken_from(listener)] == ["still heard"]

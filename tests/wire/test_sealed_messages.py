@@ -22,7 +22,7 @@ def test_messages_arrive_whole_in_whatever_pieces(piece: int) -> None:
     stream = b"".join(framed(sending, message) for message in MESSAGES)
     unframed, found = FrameReader(receiving), []
     for at in range(0, len(stream), piece):
-        unframed.take(stream[at : at + piece])
+        unframed.add(stream[at : at + piece])
         while unframed.is_complete():
             found.append(unframed.message())
     assert found == MESSAGES

@@ -26,7 +26,7 @@ _REQUEST_SECONDS = 300.0
 def main() -> int:
     """Perform the check. Return 0 without an anomaly, 1 with an anomaly, 8 if a prerequisite is missing."""
     args = _parser().parse_args()
-    check, tell = BY_NAME[args.check], CallReporter()
+    check, report_call = BY_NAME[args.check], CallReporter()
     place = read_url(args.target)
     access = Access(
         endpoints=tuple(filter(None, args.endpoint.split(","))),
@@ -41,12 +41,12 @@ def main() -> int:
         patience_seconds=args.patience,
         scheme=place.scheme,
     )
-    here = Session(first, tell)
+    here = Session(first, report_call)
 
     def client(name: str) -> Client:
         words = dataclasses.replace(first, access=access.of_client(1))
         command = (sys.executable, *SAFE_PATH, "-m", AGENT, json.dumps(to_plain(words)))
-        return Client(command, name=name, patience=_REQUEST_SECONDS, tell=tell)
+        return Client(command, name=name, patience=_REQUEST_SECONDS, report_call=report_call)
 
     other = client("the second client")
     context = ObjectContext(

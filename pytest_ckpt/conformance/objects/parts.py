@@ -78,7 +78,7 @@ def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
     """
     third = context.third()
     try:
-        upload = third.ask("parts:begun", name)
+        upload = third.request("parts:begun", name)
     finally:
         third.close()
     here = context.here
@@ -101,7 +101,7 @@ def _require_size(
 ) -> None:
     looks: dict[str, Any] = {
         "this client": seen(context.here, name),
-        "the second": context.other.ask("parts:seen", name),
+        "the second": context.other.request("parts:seen", name),
     }
     for who, found in looks.items():
         for how, bytes_seen in found.items():
@@ -139,7 +139,7 @@ def parts(context: ObjectContext, findings: Findings) -> None:
         upload = here.begin(name)
         etags = {9: _sent(here, name, upload, 9, sizes[9], 1)}
         _sent(here, name, upload, 2, _SMALL, 1)
-        etags[5] = context.other.ask("parts:send", name, upload=upload, number=5, size=sizes[5], version=1)
+        etags[5] = context.other.request("parts:send", name, upload=upload, number=5, size=sizes[5], version=1)
         # A part that is sent again replaces its first version.
         etags[2] = _sent(here, name, upload, 2, sizes[2], 2)
         _sent(here, name, upload, 11, _SMALL, 1)
@@ -148,7 +148,7 @@ def parts(context: ObjectContext, findings: Findings) -> None:
         findings.trials += 1
         for who, (size, fault) in {
             "this client": read(here, name, len(expected)),
-            "the second client": context.other.ask("parts:read", name, size=len(expected)),
+            "the second client": context.other.request("parts:read", name, size=len(expected)),
         }.items():
             if size != len(expected) or fault:
                 findings.wrong(
@@ -349,7 +349,7 @@ def _compare_ends(
         expected = _expected(parts, data, offset)
         seen_by = {
             "this client": read_window(here, name, first=offset, count=_WINDOW),
-            "the second client": context.other.ask("parts:read_window", name, first=offset, count=_WINDOW),
+            "the second client": context.other.request("parts:read_window", name, first=offset, count=_WINDOW),
         }
         for who, (noted, text) in seen_by.items():
             findings.trials += 1

@@ -91,13 +91,13 @@ class Session:
     The name of an object is its key without the check's prefix.
     """
 
-    def __init__(self, asked: SessionSpec, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
+    def __init__(self, asked: SessionSpec, report_call: Callable[[str, str], None] = lambda _call, _path: None) -> None:
         self.seed = asked.seed
         self._place = BucketPrefix(bucket=asked.bucket, prefix=asked.prefix, scheme=asked.scheme)
         patience = Patience(connect_seconds=_CONNECT_SECONDS, silent_seconds=asked.patience_seconds, attempts=_ATTEMPTS)
         self._wire = open_wire(self._place, asked.access, patience)
         self.digests, self.kept_digests = self._wire.digests, self._wire.kept
-        self._tell = tell
+        self._report_call = report_call
         self._threads = ThreadPoolExecutor(AT_ONCE)
         self._crowd = ThreadPoolExecutor(CROWD)
         self._made: set[str] = set()
@@ -112,7 +112,7 @@ class Session:
         """Return the URL of an object."""
         return self._place.url_of(f"{self._place.below}{name}")
 
-    def ask(
+    def request(
         self,
         what: str,
         method: str,
@@ -128,10 +128,10 @@ class Session:
         """
         where = self._place.url if name is None else self.url(name)
         key = "" if name is None else f"{self._place.below}{name}"
-        self._tell(what, where)
+        self._report_call(what, where)
         view = memoryview(body) if body else b""
         try:
-            answer = self._wire.ask(what, method, where, key=key, query=query, headers=headers or {}, body=view)
+            answer = self._wire.request(what, method, where, key=key, query=query, headers=headers or {}, body=view)
         except StoreError as error:
             if not error.status:
                 raise
@@ -143,19 +143,19 @@ class Session:
     def put(self, name: str, data: bytes, headers: Mapping[str, str] | None = None) -> Reply:
         """Write an object."""
         self._made.add(name)
-        return self.ask("put", "PUT", name, headers=headers, body=data)
+        return self.request("put", "PUT", name, headers=headers, body=data)
 
     def get(self, name: str, headers: Mapping[str, str] | None = None) -> Reply:
         """Read an object."""
-        return self.ask("get", "GET", name, headers=headers)
+        return self.request("get", "GET", name, headers=headers)
 
     def head(self, name: str) -> Reply:
         """Query the properties of an object, including its checksums."""
-        return self.ask("head", "HEAD", name, headers={"x-amz-checksum-mode": "ENABLED"})
+        return self.request("head", "HEAD", name, headers={"x-amz-checksum-mode": "ENABLED"})
 
     def delete(self, name: str) -> Reply:
         """Delete an object."""
-        return self.ask("delete", "DELETE", name)
+        return self.request("delete", "DELETE", name)
 
     def pages(self, prefix: str = "", delimiter: str = "", size: int = 0) -> Iterator[ET.Element]:
         """Yield the pages of a listing, with at most ``size`` keys each (0: the store chooses)."""
@@ -164,7 +164,7 @@ class Session:
             query = [("list-type", "2"), ("prefix", f"{self._place.below}{prefix}")]
             found = (("delimiter", delimiter), ("continuation-token", token), ("max-keys", str(size) if size else ""))
             query += [(word, value) for word, value in found if value]
-            page = _parsed(self.ask("list", "GET", None, query=query).needed("a listing"))
+            page = _parsed(self.request("list", "GET", None, query=query).needed("a listing"))
             yield page
             seen = fields_in(page)
             token = seen.get("NextContinuationToken", "")
@@ -186,7 +186,7 @@ class Session:
 
     def begin(self, name: str, headers: Mapping[str, str] | None = None) -> str:
         """Begin a multipart upload, and return its id."""
-        answer = self.ask("begin upload", "POST", name, query=[("uploads", "")], headers=headers)
+        answer = self.request("begin upload", "POST", name, query=[("uploads", "")], headers=headers)
         upload = fields_of(answer.needed("the begin of an upload").data).get("UploadId", "")
         self._made.add(name)
         self._begun.add((name, upload))
@@ -195,13 +195,13 @@ class Session:
     def part(self, name: str, upload: str, number: int, data: bytes, headers: Mapping[str, str] | None = None) -> Reply:
         """Send a part."""
         query = [("partNumber", str(number)), ("uploadId", upload)]
-        return self.ask("put part", "PUT", name, query=query, headers=headers, body=data)
+        return self.request("put part", "PUT", name, query=query, headers=headers, body=data)
 
     def copied(self, name: str, upload: str, number: int, source: str) -> str:
         """Let the store copy the object ``source`` as a part. Return the part's ETag, empty if the store refuses."""
         query = [("partNumber", str(number)), ("uploadId", upload)]
         of = urllib.parse.quote(f"/{self._place.bucket}/{self._place.below}{source}")
-        answer = self.ask("copy part", "PUT", name, query=query, headers={"x-amz-copy-source": of})
+        answer = self.request("copy part", "PUT", name, query=query, headers={"x-amz-copy-source": of})
         return fields_of(answer.data).get("ETag", "").strip('"') if answer else ""
 
     def end(
@@ -214,16 +214,16 @@ class Session:
             ET.SubElement(part, "PartNumber").text = str(number)
             ET.SubElement(part, "ETag").text = f'"{etag}"'
         query, body = [("uploadId", upload)], ET.tostring(top)
-        return self.ask("end upload", "POST", name, query=query, headers={**_XML, **(headers or {})}, body=body)
+        return self.request("end upload", "POST", name, query=query, headers={**_XML, **(headers or {})}, body=body)
 
     def abort(self, name: str, upload: str) -> Reply:
         """Abort an upload."""
-        return self.ask("abort upload", "DELETE", name, query=[("uploadId", upload)])
+        return self.request("abort upload", "DELETE", name, query=[("uploadId", upload)])
 
     def uploads(self, prefix: str = "") -> list[tuple[str, str]]:
         """Return (name, upload id) of every upload that was neither completed nor aborted."""
         query = [("uploads", ""), ("prefix", f"{self._place.below}{prefix}")]
-        page = _parsed(self.ask("list uploads", "GET", None, query=query).needed("a listing of uploads"))
+        page = _parsed(self.request("list uploads", "GET", None, query=query).needed("a listing of uploads"))
         below = self._place.below
         found = [(f["Key"], f["UploadId"]) for f in _groups(page, "Upload")]
         # Some stores list the uploads of the whole bucket.

@@ -133,7 +133,7 @@ def _check_visibility(context: ObjectContext, findings: Findings, how: str) -> N
         name = f"object-{number:04d}"
         lookers = {
             "this client": partial(state, context.here, name, how=how),
-            "the second client": partial(context.other.ask, "visible:state", name, how=how),
+            "the second client": partial(context.other.request, "visible:state", name, how=how),
         }
         writer = list(lookers)[number % 2]
         # A client that has looked for a missing name may cache that answer.
@@ -143,7 +143,7 @@ def _check_visibility(context: ObjectContext, findings: Findings, how: str) -> N
             if writer == "this client":
                 change_to(context.here, name, version=version)
             else:
-                context.other.ask("visible:change_to", name, version=version)
+                context.other.request("visible:change_to", name, version=version)
             for looker, look in lookers.items():
                 seen = look()
                 findings.trials += 1
@@ -254,7 +254,7 @@ def list_names(context: ObjectContext, findings: Findings) -> None:
         else:
             findings.wrong("key refused", where=answer.where, seen=answer.outcome, expected="an object of that key")
     for name in put:
-        got = {"this client": right(here, name), "the second client": context.other.ask("visible:right", name)}
+        got = {"this client": right(here, name), "the second client": context.other.request("visible:right", name)}
         for who, is_right in got.items():
             if not is_right:
                 findings.wrong(

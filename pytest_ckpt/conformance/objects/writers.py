@@ -125,7 +125,7 @@ def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, .
 
 def _require_content(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
     """Record an anomaly if a client does not read ``expected``, the text of the winner, from the object."""
-    seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.ask("writers:words", name)}
+    seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.request("writers:words", name)}
     for who, text in seen.items():
         if text != expected.decode():
             findings.wrong("object of the winner replaced", where=f"{context.here.url(name)} by {who}",

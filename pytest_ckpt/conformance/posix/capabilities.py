@@ -41,9 +41,9 @@ def links(context: CheckContext, findings: Findings) -> None:
         contents = {name: random_bytes(5000, context.seed, number, name) for name in ("first", "second")}
         for name, content in contents.items():
             (directory / name).write_bytes(content)
-        context.tell("symlink", str(directory))
+        context.report_call("symlink", str(directory))
         _try(findings, directory / "symbolic", "symbolic links", partial(_symbolic, findings, directory, contents))
-        context.tell("link", str(directory))
+        context.report_call("link", str(directory))
         _try(findings, directory / "hard", "hard links", partial(_hard, findings, directory, contents))
         findings.trials += 1
 
@@ -67,7 +67,7 @@ def names(context: CheckContext, findings: Findings) -> None:
         made: dict[str, bytes] = {}
         for name in group:
             path = directory / name
-            context.tell("create", str(path))
+            context.report_call("create", str(path))
             content = random_bytes(1000, context.seed, name)
             try:
                 with path.open("xb") as file:
@@ -122,7 +122,7 @@ def extras(context: CheckContext, findings: Findings) -> None:
         "reflink (FICLONE)": _clone,
         "O_TMPFILE": _nameless,
     }.items():
-        context.tell(name, str(path))
+        context.report_call(name, str(path))
         path.write_bytes(random_bytes(_MIB, context.seed, name))
         try:
             findings.facts[name] = attempt(path)
@@ -224,7 +224,7 @@ def _shorts(names: Iterable[str]) -> str:
 
 def _too_long(context: CheckContext, findings: Findings) -> None:
     path = context.directory / ("n" * (_LONGEST + 1))
-    context.tell("create", str(path))
+    context.report_call("create", str(path))
     try:
         path.touch()
     except OSError as error:
@@ -337,7 +337,7 @@ def mtime(context: CheckContext, findings: Findings) -> None:
     before, last = 0, ""
     for number in range(context.count(_PAIRS, minimum=10)):
         path = context.directory / f"time-{number}"
-        context.tell("write", str(path))
+        context.report_call("write", str(path))
         began = time.time_ns()
         # Every third write overwrites an older file.
         _write(context.directory / "again" if number % 3 == 2 else path, b"%d" % number)
@@ -394,7 +394,7 @@ def statfs(context: CheckContext, findings: Findings) -> None:
     for attempt in range(_ATTEMPTS):
         free_before.append(_free(context.directory))
         path = context.directory / f"space-{attempt}"
-        context.tell("write and fsync", str(path))
+        context.report_call("write and fsync", str(path))
         _fill(context, path, size)
         written_at = time.monotonic()
         findings.trials += 1
@@ -466,11 +466,11 @@ def flock(context: CheckContext, findings: Findings) -> None:
     """
     path = context.directory / "locked"
     path.write_bytes(b"")
-    context.tell("flock", str(path))
+    context.report_call("flock", str(path))
     for _ in range(context.count(_LOCK_ROUNDS)):
         for mode, wanted in _MODES:
             with working([partial(_lock_and_wait, path, mode)]) as (holder,):
-                if not all_have_sent([holder], "held", context.tell):
+                if not all_have_sent([holder], "held", context.report_call):
                     _report_refused_lock(findings, holder.ended())
                     return
                 if _got(path, wanted):
@@ -479,7 +479,7 @@ def flock(context: CheckContext, findings: Findings) -> None:
             # The end of the block has killed the holder.
             _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         with working([partial(_lock_and_wait, path, fcntl.LOCK_SH)]) as (holder,):
-            if not all_have_sent([holder], "held", context.tell):
+            if not all_have_sent([holder], "held", context.report_call):
                 _report_refused_lock(findings, holder.ended())
                 return
             if not _got(path, fcntl.LOCK_SH):
@@ -501,27 +501,27 @@ def flock_second(context: CheckContext, findings: Findings) -> None:
     there = f"{context.other_directory}/locked"
     path.write_bytes(b"")
     for _ in range(context.count(_LOCK_ROUNDS, minimum=2)):
-        lock = other.ask("hold_lock", there)
+        lock = other.request("hold_lock", there)
         if not lock["held"]:
             findings.wrong(
                 "free lock refused", where=there, seen="the other client did not get a free lock", expected="it does"
             )
             return
-        context.tell("flock", str(path))
+        context.report_call("flock", str(path))
         if _got(path, fcntl.LOCK_EX):
             _both(findings, path, "an exclusive lock while a process on the other client held one")
-        other.ask("kill", there, process=lock["process"])
+        other.request("kill", there, process=lock["process"])
         _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
-        descriptor = other.ask("open_file", there, flags=os.O_RDWR)
+        descriptor = other.request("open_file", there, flags=os.O_RDWR)
         with working([partial(_lock_and_wait, path, fcntl.LOCK_EX)]) as (holder,):
-            if not all_have_sent([holder], "held", context.tell):
+            if not all_have_sent([holder], "held", context.report_call):
                 _report_refused_lock(findings, holder.ended())
                 return
-            if other.ask("lock", there, descriptor=descriptor):
+            if other.request("lock", there, descriptor=descriptor):
                 _both(findings, path, "on the other client an exclusive lock while a process here held one")
-                other.ask("unlock", there, descriptor=descriptor)
-        _released(context, findings, path, partial(other.ask, "lock", there, descriptor=descriptor))
-        other.ask("close_file", there, descriptor=descriptor)
+                other.request("unlock", there, descriptor=descriptor)
+        _released(context, findings, path, partial(other.request, "lock", there, descriptor=descriptor))
+        other.request("close_file", there, descriptor=descriptor)
         findings.trials += 2
 
 
@@ -569,7 +569,7 @@ def _count_up(context: CheckContext, findings: Findings) -> None:
     path.write_text("0")
     additions = context.count(_ADDITIONS, minimum=25)
     with working([partial(_add, path, additions) for _ in range(_PROCESSES)]) as workers:
-        ends: Iterable[WorkerEnd] = gather(workers, context.tell)
+        ends: Iterable[WorkerEnd] = gather(workers, context.report_call)
     for end in ends:
         if end.error or end.signal:
             _report_refused_lock(findings, end)

@@ -31,14 +31,14 @@ _PIECE_BYTES = 1 << 20
 class Calls:
     """Reports each call before it is made, and stores the last call and its path for error messages."""
 
-    def __init__(self, tell: Callable[[str, str], None]) -> None:
-        self._tell = tell
+    def __init__(self, report_call: Callable[[str, str], None]) -> None:
+        self._report_call = report_call
         self.call, self.path = "", ""
 
     def __call__(self, call: str, path: object) -> None:
         """Report and store the next call."""
         self.call, self.path = call, str(path)
-        self._tell(call, self.path)
+        self._report_call(call, self.path)
 
 
 @dataclass(frozen=True, slots=True)

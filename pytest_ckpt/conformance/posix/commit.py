@@ -44,7 +44,7 @@ _STALE_IN_A_ROW = 5
 
 def replace_file(context: CheckContext, findings: Findings) -> None:
     """Replace a file by rename while another process of this host reads it."""
-    with closing(Client(name="the reader", tell=context.tell)) as watcher:
+    with closing(Client(name="the reader", report_call=context.report_call)) as watcher:
         _replace_file(context, findings, watcher, str(context.directory))
 
 
@@ -56,7 +56,7 @@ def replace_file_second(context: CheckContext, findings: Findings) -> None:
 
 def rename_directory(context: CheckContext, findings: Findings) -> None:
     """Rename a directory while another process of this host lists it."""
-    with closing(Client(name="the watcher", tell=context.tell)) as watcher:
+    with closing(Client(name="the watcher", report_call=context.report_call)) as watcher:
         _rename_directory(context, findings, watcher, str(context.directory))
 
 
@@ -186,7 +186,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
     both[0].mkdir()
     for name in _names(files):
         (both[0] / name).touch()
-    context.tell("rename", str(both[0]))
+    context.report_call("rename", str(both[0]))
     try:
         both[0].rename(both[1])
     except OSError as error:
@@ -227,7 +227,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
 
 def _await_complete(watcher: Client, path: str, files: int) -> None:
     """Wait until the watcher lists the complete directory. Raises NotRun after 10 s."""
-    listed = watcher.ask("wait_until", path, look="names", wanted=sorted(_names(files)), seconds=10.0)
+    listed = watcher.request("wait_until", path, look="names", wanted=sorted(_names(files)), seconds=10.0)
     if not listed["agreed"]:
         found = len(listed["last"]) if isinstance(listed["last"], list) else listed["last"]
         raise NotRun(
@@ -330,24 +330,30 @@ def publish_pointer(context: CheckContext, findings: Findings) -> None:
     _publish(context, findings, "pointer")
 
 
-def _publish(context: CheckContext, findings: Findings, way: str) -> None:
+def _publish(context: CheckContext, findings: Findings, publication: str) -> None:
     other, theirs = context.second()
-    limit = BY_NAME[f"PUBLISH.{way}"].limit
+    limit = BY_NAME[f"PUBLISH.{publication}"].limit
     assert limit is not None
     give_up = _GIVE_UP_TIMES * limit
-    calls, worst = Calls(context.tell), 0.0
+    calls, worst = Calls(context.report_call), 0.0
     for number in range(1, context.count(_CHECKPOINTS, minimum=3) + 1):
         final = context.directory / f"step-{number:06d}"
-        draft = final.with_name(f"{final.name}.tmp") if way == "directory" else final
+        draft = final.with_name(f"{final.name}.tmp") if publication == "directory" else final
         lengths = {f"shard-{index:02d}": 1 + (number + index) % _MAXIMUM_PAGES for index in range(_PUBLISHED_FILES)}
-        how = {"way": way, "step": final.name, "lengths": lengths, "number": number, "seed": context.seed}
+        how = {
+            "publication": publication,
+            "step": final.name,
+            "lengths": lengths,
+            "number": number,
+            "seed": context.seed,
+        }
         other.start("commit:watch_for_marker", theirs, **how, give_up_seconds=give_up)
         calls("mkdir", draft)
         draft.mkdir()
         for name, length in lengths.items():
             write_durably(draft / name, pages_of(context.seed, [number] * length), calls)
         sync_directory(draft, calls)
-        _commit(context, findings, way, draft, final, lengths, calls)
+        _commit(context, findings, publication, draft, final, lengths, calls)
         seen = other.stop(patience=give_up + 60)
         findings.take(seen["wrong"])
         findings.trials += 1
@@ -355,24 +361,24 @@ def _publish(context: CheckContext, findings: Findings, way: str) -> None:
         findings.measured = worst
         if seen["seconds"] > limit or findings.anomaly_count:
             break
-        _remove_checkpoint(final, (*lengths, *([_MARKER] if way == "marker" else [])), calls)
+        _remove_checkpoint(final, (*lengths, *([_MARKER] if publication == "marker" else [])), calls)
     findings.facts |= {"checkpoints published": f"{findings.trials:,}", "files in each": f"{_PUBLISHED_FILES}"}
 
 
 def _commit(
     context: CheckContext,
     findings: Findings,
-    way: str,
+    publication: str,
     draft: Path,
     final: Path,
     lengths: Mapping[str, int],
     calls: Calls,
 ) -> None:
-    if way == "directory":
+    if publication == "directory":
         calls("rename", final)
         draft.rename(final)
         sync_directory(final.parent, calls)
-    elif way == "marker":
+    elif publication == "marker":
         write_durably(final / f"{_MARKER}.tmp", _marker_text(lengths), calls)
         if not context.rename_file(final / f"{_MARKER}.tmp", final / _MARKER, findings):
             raise NotRun("the target refuses to rename a file, so no marker is published so: see COMMIT.file")
@@ -399,7 +405,7 @@ def _remove_checkpoint(directory: Path, names: Iterable[str], calls: Calls) -> N
 def watch_for_marker(
     path: str,
     *,
-    way: str,
+    publication: str,
     step: str,
     lengths: dict[str, int],
     number: int,
@@ -409,12 +415,12 @@ def watch_for_marker(
 ) -> dict[str, Any]:
     """Wait until a checkpoint is visible as committed, then open and compare its files.
 
-    ``way`` is the method of the commit: marker, directory or pointer. When ``stopped`` returns true, the check has
-    committed the checkpoint. Return the faults, and the seconds from the commit until all files were correct or until
-    the timeout.
+    ``publication`` is the method of the commit: marker, directory or pointer. When ``stopped`` returns true, the check
+    has committed the checkpoint. Return the faults, and the seconds from the commit until all files were correct or
+    until the timeout.
     """
     findings, committed = Findings(), None
-    while (shown := _shown(path, way, step)) is None:
+    while (shown := _shown(path, publication, step)) is None:
         if committed is None:
             committed = time.monotonic() if stopped() else None
         elif time.monotonic() - committed > give_up_seconds:
@@ -425,7 +431,7 @@ def watch_for_marker(
         committed = time.monotonic()
     found, text = shown
     where = f"when {found} was seen"
-    if way == "marker":
+    if publication == "marker":
         expected = _marker_text(lengths)
         if text != expected:
             findings.wrong(
@@ -443,18 +449,18 @@ def watch_for_marker(
     return {"seconds": seconds, "wrong": findings.plain()}
 
 
-def _shown(path: str, way: str, step: str) -> tuple[str, bytes] | None:
+def _shown(path: str, publication: str, step: str) -> tuple[str, bytes] | None:
     """Return the path that shows that a checkpoint is committed, and the bytes of this file (empty for a directory).
 
     Returns None before the commit is visible. A marker is opened without an earlier query for its name or attributes,
     because such a query would hide a truncation.
     """
-    if way == "directory":
+    if publication == "directory":
         shown = f"{path}/{step}"
         return (shown, b"") if os.path.lexists(shown) else None
-    shown = f"{path}/{_POINTER}" if way == "pointer" else f"{path}/{step}/{_MARKER}"
+    shown = f"{path}/{_POINTER}" if publication == "pointer" else f"{path}/{step}/{_MARKER}"
     text = _small_file(shown)
-    if text is None or (way == "pointer" and text != step.encode()):
+    if text is None or (publication == "pointer" and text != step.encode()):
         return None
     return shown, text
 

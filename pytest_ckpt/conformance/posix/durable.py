@@ -60,7 +60,7 @@ _SAVES_UNTIL_KILLED = 2.0
 
 def rank_killed(context: CheckContext, findings: Findings) -> None:
     """Repeatedly kill a process during a save, and check the remaining checkpoints."""
-    calls = Calls(context.tell)
+    calls = Calls(context.report_call)
     chance = random.Random(context.seed)
     kept, seconds = _first_checkpoints(context, calls)
     # Errors that occur without a kill must not be attributed to a kill.
@@ -137,11 +137,11 @@ def _save_until_killed(
 
     with working([saves]) as workers:
         worker = workers[0]
-        if all_have_sent(workers, f"begins {first}", context.tell):
+        if all_have_sent(workers, f"begins {first}", context.report_call):
             time.sleep(seconds)
         worker.kill()
         # If the kernel does not release the process, this check blocks, and its last message names the call.
-        (end,) = gather(workers, context.tell)
+        (end,) = gather(workers, context.report_call)
     if end.error:
         findings.wrong("a call failed", where=end.where, seen=f"{end.error} in {end.call}", expected="no error")
         return None, []
@@ -412,7 +412,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
     if Path.cwd().stat().st_dev == context.directory.stat().st_dev:
         # A process whose current directory is in a file system prevents its unmount.
         os.chdir("/")
-    calls = Calls(context.tell)
+    calls = Calls(context.report_call)
     witness = WriteWitness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
     reported, evidence = UnsyncedNames(), list[CutEvidence]()
     root = _sync_up_to_the_mount(context.directory, calls)
@@ -442,7 +442,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
             if not (_cut(context, log, findings, cut) and _is_back(context, findings, cut, root)):
                 return
             back_seconds = time.monotonic() - began
-            gap_seconds = _longest_gap(writers, context.tell)
+            gap_seconds = _longest_gap(writers, context.report_call)
         findings.trials += 1
         lost = canary.lost(calls)
         if not lost and shows_losses:
@@ -479,11 +479,11 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
     findings.facts |= {EVIDENCE_OF_CUTS: describe_evidence(evidence)} | reported.facts()
 
 
-def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) -> float:
+def _longest_gap(writers: Sequence[Worker], report_call: Callable[[str, str], None]) -> float:
     """Stop the processes of `write_until_stop`. Return the longest time without a success, in seconds."""
     for writer in writers:
         writer.go_on()
-    ends = gather(writers, tell, patience_seconds=BACK_SECONDS)
+    ends = gather(writers, report_call, patience_seconds=BACK_SECONDS)
     return max((end.hung or float(end.result or 0.0) for end in ends), default=0.0)
 
 
@@ -534,7 +534,7 @@ def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool
     began = time.monotonic()
     failure = ""
     with log.open("wb") as found:
-        context.tell("power cut", command)
+        context.report_call("power cut", command)
         try:
             # A separate session, because a signal that ends this check must not interrupt the power cut.
             process = subprocess.Popen(
@@ -547,7 +547,7 @@ def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool
                 try:
                     process.wait(_TELL_SECONDS)
                 except subprocess.TimeoutExpired:
-                    context.tell(f"power cut, for {format_seconds(time.monotonic() - began)}", command)
+                    context.report_call(f"power cut, for {format_seconds(time.monotonic() - began)}", command)
             if process.poll() is None:
                 failure = f"it has not ended after {format_seconds(COMMAND_SECONDS)}"
                 os.killpg(process.pid, signal.SIGKILL)
@@ -574,7 +574,7 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
     began = time.monotonic()
     mounted_since: float | None = None
     while True:
-        context.tell("wait for the target", str(context.directory))
+        context.report_call("wait for the target", str(context.directory))
         try:
             names_in(context.directory)
         except OSError as error:

@@ -231,7 +231,7 @@ _SIZES = (1, 4096, 1 << 20, (4 << 20) + 17)
 
 def acknowledged(context: CheckContext, findings: Findings) -> None:
     """Write files with the methods of checkpoint software. Data written without an error must be on the target."""
-    calls = Calls(context.tell)
+    calls = Calls(context.report_call)
     ways = {
         "in pieces of 1 MiB": {},
         "in pieces of 4 KiB": {"piece_bytes": 4096},
@@ -261,7 +261,7 @@ def acknowledged(context: CheckContext, findings: Findings) -> None:
 def fill(context: CheckContext, findings: Findings) -> None:
     """Fill a volume with files until a call fails. Files that were written without an error must be complete."""
     directory, free = small_directory(context)
-    calls = Calls(context.tell)
+    calls = Calls(context.report_call)
     chance = random.Random(context.seed)
     for trial in range(context.count(4)):
         here = directory / f"trial-{trial}"
@@ -301,7 +301,7 @@ def fill(context: CheckContext, findings: Findings) -> None:
 def mid_save(context: CheckContext, findings: Findings) -> None:
     """Fill the volume in the middle of a save, check the previous checkpoint, free the space, and save again."""
     directory, free = small_directory(context)
-    calls = Calls(context.tell)
+    calls = Calls(context.report_call)
     chance = random.Random(context.seed)
 
     def checkpoint(number: int) -> Checkpoint:
@@ -439,7 +439,7 @@ class _Commit:
 def each_phase(context: CheckContext, findings: Findings) -> None:
     """Fill the volume before each phase of a commit, check the previous checkpoint, free the space, save again."""
     directory, free = small_directory(context)
-    calls = Calls(context.tell)
+    calls = Calls(context.report_call)
 
     renames_files = _renames_files(context, directory, findings)
 

@@ -54,7 +54,7 @@ class _Clock:
     @contextmanager
     def call(self, name: str, path: Path) -> Iterator[None]:
         """Measure the ``with`` block as one call of the kind ``name``."""
-        self._context.tell(name, str(path))
+        self._context.report_call(name, str(path))
         began = time.perf_counter()
         yield
         seconds = time.perf_counter() - began

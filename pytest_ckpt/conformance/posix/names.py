@@ -39,13 +39,13 @@ def many(context: CheckContext, findings: Findings) -> None:
     """Create files from several threads, measure the time, and list the directory."""
     each = context.count(FILES_OF_CHECKS, minimum=200) // 8
     names = [f"__{number}_{thread}.distcp" for number in range(each) for thread in range(8)]
-    context.tell("open with O_CREAT", str(context.directory))
+    context.report_call("open with O_CREAT", str(context.directory))
     with ThreadPoolExecutor(_THREADS) as threads:
         began = time.monotonic()
         list(threads.map(lambda thread: _create(context.directory, names[thread::_THREADS]), range(_THREADS)))
         findings.measured = time.monotonic() - began
     findings.trials = len(names)
-    context.tell("list", str(context.directory))
+    context.report_call("list", str(context.directory))
     for listing in range(_LISTINGS):
         _compare(findings, f"listing {listing + 1} of {context.directory}", _listed(context.directory), names)
     rate = len(names) / max(findings.measured, time.get_clock_info("monotonic").resolution)
@@ -62,7 +62,7 @@ def after_change(context: CheckContext, findings: Findings) -> None:
     _create(context.directory, expected)
     for number in range(context.count(_ROUNDS, minimum=10)):
         new, renamed = f"new-{number}", f"renamed-{number}"
-        context.tell("create, rename, unlink", str(context.directory / new))
+        context.report_call("create, rename, unlink", str(context.directory / new))
         (context.directory / new).touch()
         _compare(
             findings,
@@ -107,19 +107,21 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
         _compare(findings, f"{path}, listed by the client that created the files", _listed(path), before)
         if findings.anomaly_count:
             break  # If the creator does not list a name, do not wait until the other client lists it.
-        context.tell("create while the other client lists", str(path))
-        seen = other.ask("wait_until", theirs, look="names", wanted=before, seconds=seconds, patience=seconds + 60)
+        context.report_call("create while the other client lists", str(path))
+        seen = other.request("wait_until", theirs, look="names", wanted=before, seconds=seconds, patience=seconds + 60)
         if seen["agreed"]:
             other.start("names:watch_listing", theirs, before=before, new=new)
             _create(path, new)
             watched = other.stop()
             listings += watched["listings"]
             findings.take(watched["wrong"])
-            other.ask("wait_until", theirs, look="names", wanted=before + new, seconds=seconds, patience=seconds + 60)
+            other.request(
+                "wait_until", theirs, look="names", wanted=before + new, seconds=seconds, patience=seconds + 60
+            )
         _compare(
             findings,
             f"{theirs}, listed by {other.name} after {len(before + new):,} files were created",
-            other.ask("names", theirs),
+            other.request("names", theirs),
             before + new if seen["agreed"] else before,
         )
         findings.trials += len(before + new)
@@ -191,13 +193,13 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
     """
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
         files = _files_to_unlink(context, number)
-        context.tell("open", str(context.directory))
+        context.report_call("open", str(context.directory))
         paths = list(files)
         mapped = {path: files[path] for path in paths[:_MAPPED_FILES]}
         others = {path: files[path] for path in paths[_MAPPED_FILES:]}
         readers = [partial(_read_mapped, mapped), partial(_read_repeatedly, others), partial(_read_late, others)]
         with working(readers) as workers:
-            all_have_sent(workers, "open", context.tell)
+            all_have_sent(workers, "open", context.report_call)
             if not workers[0].has_sent("open"):
                 # Another check tests whether files can be mapped.
                 findings.facts["readers through mappings"] = (
@@ -206,7 +208,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
             _remove_or_replace(context, paths)
             for worker in workers:
                 worker.go_on()
-            ends = gather(workers, context.tell)
+            ends = gather(workers, context.report_call)
             if not workers[0].has_sent("open"):
                 ends.pop(0)
         for end in ends:
@@ -235,14 +237,14 @@ def unlink_on_second(context: CheckContext, findings: Findings) -> None:
         handles = {}
         for path in files:
             there = f"{context.other_directory}/{path.name}"
-            handles[path] = context.other.ask("open_file", there)
-            context.other.ask("read_at", there, descriptor=handles[path], length=_HEAD_BYTES, offset=0)
+            handles[path] = context.other.request("open_file", there)
+            context.other.request("read_at", there, descriptor=handles[path], length=_HEAD_BYTES, offset=0)
         _remove_or_replace(context, list(files))
         for path, content in files.items():
             there = f"{context.other_directory}/{path.name}"
             try:
                 seen = decoded(
-                    context.other.ask("read_at", there, descriptor=handles[path], length=len(content) + 1, offset=0)
+                    context.other.request("read_at", there, descriptor=handles[path], length=len(content) + 1, offset=0)
                 )
             except OSError as error:
                 if error.errno != errno.ESTALE:
@@ -250,7 +252,7 @@ def unlink_on_second(context: CheckContext, findings: Findings) -> None:
                 stale += 1
             else:
                 compare(findings, seen, content, path=there, when=f"read after the other client {_fate(path)}")
-            context.other.ask("close_file", there, descriptor=handles[path])
+            context.other.request("close_file", there, descriptor=handles[path])
         findings.trials += len(files)
         _clear_directory(context)
     findings.facts["reads answered with ESTALE"] = f"{stale} of {findings.trials}"
@@ -260,7 +262,7 @@ def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
     made = {}
     for file_number in range(_FILES):
         path = context.directory / f"file-{number}-{file_number}"
-        context.tell("write and fsync", str(path))
+        context.report_call("write and fsync", str(path))
         content = random_bytes(_FILE_BYTES + file_number, context.seed, path.name)
         with path.open("xb") as file:
             file.write(content)
@@ -284,7 +286,7 @@ def _fate(path: Path) -> str:
 
 def _remove_or_replace(context: CheckContext, paths: list[Path]) -> None:
     for path in paths:
-        context.tell("remove or replace", str(path))
+        context.report_call("remove or replace", str(path))
         fate = _fate(path)
         other = random_bytes(_FILE_BYTES, context.seed, path.name, "other")
         if fate.startswith("removed"):

@@ -45,7 +45,7 @@ _GROWING = (
 
 def in_place(context: CheckContext, findings: Findings) -> None:
     """Overwrite a small file in place while another process of this host reads it."""
-    with closing(Client(name="the reader", tell=context.tell)) as reader:
+    with closing(Client(name="the reader", report_call=context.report_call)) as reader:
         _overwrite(context, findings, reader, str(context.directory))
         _grow(context, findings, reader, str(context.directory), may_be_late=False)
 
@@ -153,7 +153,7 @@ class _GrowingFile:
         """Write the first text. Return whether the reader sees it within 10 s."""
         self._write(0)
         wanted = encoded(_GROWING[0])
-        answer = self.reader.ask("wait_until", self.theirs, look="data", wanted=wanted, seconds=10.0, patience=70.0)
+        answer = self.reader.request("wait_until", self.theirs, look="data", wanted=wanted, seconds=10.0, patience=70.0)
         if not answer["agreed"]:
             self.findings.wrong(
                 "new text is not visible",
@@ -178,7 +178,7 @@ class _GrowingFile:
         return is_late
 
     def _write(self, turn: int) -> None:
-        self.context.tell("open, write", str(self.path))
+        self.context.report_call("open, write", str(self.path))
         self.path.write_bytes(_GROWING[turn])
 
 
@@ -238,9 +238,9 @@ def truncate_at_once(context: CheckContext, findings: Findings) -> None:
     """
     path = context.directory / "truncated"
     times = context.count(_TIMES, minimum=30)
-    context.tell("open with O_TRUNC", str(path))
+    context.report_call("open with O_TRUNC", str(path))
     with working([partial(_rewrite, path, times, context.seed, n) for n in range(_PROCESSES)]) as workers:
-        ends = gather(workers, context.tell, patience_seconds=context.patience_seconds)
+        ends = gather(workers, context.report_call, patience_seconds=context.patience_seconds)
     findings.trials = sum(end.result["times"] for end in ends if end.result)
     longest = max((end.result for end in ends if end.result), key=lambda result: result["seconds"], default=None)
     findings.measured = max(end.hung for end in ends) or (longest["seconds"] if longest else None)
@@ -262,7 +262,7 @@ def truncate_at_once(context: CheckContext, findings: Findings) -> None:
                 expected="no error",
             )
     if not any(end.hung for end in ends):
-        context.tell("open with O_TRUNC", str(path))
+        context.report_call("open with O_TRUNC", str(path))
         content = random_bytes(_BYTES, context.seed, "last")
         path.write_bytes(content)
         compare(findings, read_file(path), content, path=path, when="written once more after all had closed it")

@@ -36,7 +36,7 @@ def aligned(context: CheckContext, findings: Findings) -> None:
     """
     for size, blocks in ((_SMALL, _BLOCKS), (_LARGE, _BLOCKS), (_BULK_BYTES, 16)):
         path = context.directory / f"direct-{size}"
-        context.tell("write with O_DIRECT", str(path))
+        context.report_call("write with O_DIRECT", str(path))
         try:
             _write_and_read(context, findings, path, size, context.count(blocks, minimum=8))
         except OSError as refusal:
@@ -64,7 +64,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=4)):
         path = context.directory / f"coherent-{number}"
-        context.tell("write with O_DIRECT and buffered", str(path))
+        context.report_call("write with O_DIRECT and buffered", str(path))
         bulk = chance.randrange(1, 33) * _LARGE
         tail = chance.randrange(1, 3 * _LARGE)
         content = bytearray(random_bytes(bulk + tail, context.seed, path.name))
@@ -116,7 +116,7 @@ def _write_and_read(context: CheckContext, findings: Findings, path: Path, size:
         for block in again:
             _write(direct, content[block * size : (block + 1) * size], block * size)
         os.fsync(direct)
-    context.tell("read with O_DIRECT", str(path))
+    context.report_call("read with O_DIRECT", str(path))
     with opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
         seen = _read(direct, len(content), size)
     compare(findings, seen, bytes(content), path=path, when="read with O_DIRECT", older=first, unit_bytes=size)
@@ -181,7 +181,7 @@ def map_private(context: CheckContext, findings: Findings) -> None:
         context, findings, files, [_reader(files, context.seed + n, mmap.ACCESS_COPY) for n in range(2)], changing=True
     )
     for path, content in files.items():
-        context.tell("read", str(path))
+        context.report_call("read", str(path))
         if found := difference(read_file(path), content):
             findings.wrong(
                 "private mapping reached the file",
@@ -206,7 +206,7 @@ def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
     for number in range(_FILES):
         path = context.directory / f"mapped-{number}"
         content = random_bytes(context.count(_FILE_BYTES, minimum=_MINIMUM_BYTES) + _ODD_BYTES, context.seed, path.name)
-        context.tell("write and fsync", str(path))
+        context.report_call("write and fsync", str(path))
         with path.open("wb") as file:
             file.write(content)
             sync_and_forget(file)
@@ -264,15 +264,15 @@ def _judge_readers(
     *,
     changing: bool = False,
 ) -> None:
-    context.tell("mmap", str(context.directory))
+    context.report_call("mmap", str(context.directory))
     with working(readers) as workers:
         # A worker changes its mapping only after all have read: a changed file is then attributed to this change, not
         # to the reads.
         if changing:
-            all_have_sent(workers, "read", context.tell)
+            all_have_sent(workers, "read", context.report_call)
             for worker in workers:
                 worker.go_on()
-        for end in gather(workers, context.tell):
+        for end in gather(workers, context.report_call):
             findings.trials += len(files)
             _note_reader(findings, end)
 

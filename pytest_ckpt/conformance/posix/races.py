@@ -35,7 +35,7 @@ def _processes(context: CheckContext) -> Iterator[_Racers]:
     with ExitStack() as started:
         yield [
             (
-                started.enter_context(closing(Client(name=f"process {number}", tell=context.tell))),
+                started.enter_context(closing(Client(name=f"process {number}", report_call=context.report_call))),
                 str(context.directory),
             )
             for number in range(_PROCESSES)
@@ -45,7 +45,7 @@ def _processes(context: CheckContext) -> Iterator[_Racers]:
 @contextmanager
 def _two_clients(context: CheckContext) -> Iterator[_Racers]:
     """Yield a client process on this host and the second client, each with its path of the check's directory."""
-    with closing(Client(name="the first client", tell=context.tell)) as here:
+    with closing(Client(name="the first client", report_call=context.report_call)) as here:
         yield [(here, str(context.directory)), context.second()]
 
 

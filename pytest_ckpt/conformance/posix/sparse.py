@@ -44,7 +44,7 @@ def tail_first(context: CheckContext, findings: Findings) -> None:
     chance = random.Random(context.seed)
     for number in range(context.count(_FILES, minimum=5)):
         path = context.directory / f"sparse-{number}"
-        context.tell("write", str(path))
+        context.report_call("write", str(path))
         size = chance.randrange(1000, _FILE_BYTES)
         content = random_bytes(size, context.seed, path.name)
         cuts = sorted({0, size, *(chance.randrange(size) for _ in range(chance.randrange(1, 12)))})
@@ -74,12 +74,12 @@ def disjoint_writers(context: CheckContext, findings: Findings) -> None:
         path = context.directory / f"striped-{number}"
         stripe = chance.choice([mmap.PAGESIZE, 1 << 16, chance.randrange(500, 50_000)])
         content = random_bytes(stripe * _STRIPES, context.seed, path.name)
-        context.tell("write stripes", str(path))
+        context.report_call("write stripes", str(path))
         writers = [
             partial(_write_stripes, path, content, stripe, range(n, _STRIPES, _WRITERS)) for n in range(_WRITERS)
         ]
         with working(writers) as workers:
-            ends = gather(workers, context.tell)
+            ends = gather(workers, context.report_call)
         _fine(findings, ends)
         findings.trials += _STRIPES
         when = f"after {_WRITERS} processes wrote stripes of {stripe:,} bytes at once"
@@ -102,7 +102,7 @@ def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
         content = random_bytes(stripe * _STRIPES, *words)
         path.touch()
         context.other.start("sparse:write_odd_stripes", there, words=words, stripe=stripe)
-        context.tell("write stripes", str(path))
+        context.report_call("write stripes", str(path))
         _write_stripes(path, content, stripe, range(0, _STRIPES, 2))
         context.other.finish()
         findings.trials += _STRIPES
@@ -180,14 +180,14 @@ def copy_fresh(context: CheckContext, findings: Findings) -> None:
 
     The writer does not call fsync. It has the file open during the copy, or has closed it immediately before.
     """
-    cases = list(itertools.product(_SHAPES, (True, False), _WAYS))
-    copies = dict.fromkeys(_WAYS, 0)
-    refusals: dict[str, list[str]] = {way: [] for way in _WAYS}
+    cases = list(itertools.product(_SHAPES, (True, False), _METHODS))
+    copies = dict.fromkeys(_METHODS, 0)
+    refusals: dict[str, list[str]] = {method: [] for method in _METHODS}
     for number in range(context.count(_TRIALS, minimum=len(cases))):
-        shape, is_open, way = cases[number % len(cases)]
+        shape, is_open, method = cases[number % len(cases)]
         path, target = (context.directory / f"{what}-{number}" for what in ("fresh", "copy"))
         content = _content(shape, context.seed, path.name)
-        context.tell("write", str(path))
+        context.report_call("write", str(path))
         with path.open("xb") as writer:
             for start, stop in shape:
                 writer.seek(start)
@@ -195,18 +195,18 @@ def copy_fresh(context: CheckContext, findings: Findings) -> None:
             writer.flush()
             if not is_open:
                 writer.close()
-            refusal = _copied(context, path, target, way)
+            refusal = _copied(context, path, target, method)
         if refusal:
-            refusals[way].append(refusal)
+            refusals[method].append(refusal)
         else:
             state = "which its writer had open" if is_open else "right after it was closed"
-            when = f"copied by {way} from a file of {len(content):,} bytes, {state}, without fsync"
+            when = f"copied by {method} from a file of {len(content):,} bytes, {state}, without fsync"
             _compare(context, findings, target, content, when)
-            copies[way] += 1
+            copies[method] += 1
             findings.trials += 1
         target.unlink()
         path.unlink()
-    findings.facts |= {way: _outcome(copies[way], refusals[way]) for way in _WAYS}
+    findings.facts |= {method: _outcome(copies[method], refusals[method]) for method in _METHODS}
 
 
 def _outcome(copies: int, refusals: list[str]) -> str:
@@ -225,12 +225,12 @@ def _content(shape: tuple[tuple[int, int], ...], *words: object) -> bytes:
     return bytes(content)
 
 
-def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
+def _copied(context: CheckContext, path: Path, target: Path, method: str) -> str:
     """Copy a file with one method. If the file system does not offer it, return the reason, otherwise an empty text."""
-    context.tell(f"copy by {way}", str(path))
+    context.report_call(f"copy by {method}", str(path))
     with path.open("rb") as source, target.open("xb") as copied:
         try:
-            _WAYS[way](source.fileno(), copied.fileno())
+            _METHODS[method](source.fileno(), copied.fileno())
         except OSError as error:
             if error.errno not in _NOT_OFFERED:
                 raise
@@ -240,7 +240,7 @@ def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
 
 def _compare(context: CheckContext, findings: Findings, target: Path, content: bytes, when: str) -> None:
     """Compare a copy with the original: through the page cache, then from the storage. Record the first fault."""
-    context.tell("read", str(target))
+    context.report_call("read", str(target))
     with opened(target, os.O_RDONLY) as descriptor:
         if compare(findings, read_to_end(descriptor), content, path=target, when=when):
             os.fsync(descriptor)
@@ -280,7 +280,7 @@ def _by_clone(source: int, target: int) -> None:
     fcntl.ioctl(target, FICLONE, source)
 
 
-_WAYS: dict[str, Callable[[int, int], None]] = {
+_METHODS: dict[str, Callable[[int, int], None]] = {
     "SEEK_DATA and SEEK_HOLE": _by_holes,
     "copy_file_range": _by_range,
     "FICLONE": _by_clone,
@@ -305,7 +305,7 @@ def large_offsets(context: CheckContext, findings: Findings) -> None:
     _need_large_files_of_this_process()
     for name, boundary in _BOUNDARIES:
         path = context.directory / f"large-{name.replace(' ', '-')}"
-        context.tell("truncate", f"{path} to {name}")
+        context.report_call("truncate", f"{path} to {name}")
         stored = _one_file(context, findings, path, name, boundary)
         path.unlink(missing_ok=True)
         if stored > boundary // 2:
@@ -362,7 +362,7 @@ def _one_file(context: CheckContext, findings: Findings, path: Path, name: str, 
                 )
             return 0
         for at, piece in pieces.items():
-            context.tell("write", f"{path} at byte {at:,}")
+            context.report_call("write", f"{path} at byte {at:,}")
             try:
                 done = os.pwrite(file.fileno(), piece, at)
             except OSError as error:
@@ -383,7 +383,7 @@ def _one_file(context: CheckContext, findings: Findings, path: Path, name: str, 
                     expected=f"{len(piece):,} bytes",
                 )
             findings.trials += 1
-        context.tell("fsync", str(path))
+        context.report_call("fsync", str(path))
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return _check_around(context, findings, path, boundary, size, pieces)
@@ -400,7 +400,7 @@ def _check_around(
     with opened(path, os.O_RDONLY) as descriptor:
         # The boundary's offsets without their upper bits would be written here; after the head there must be a hole.
         for start, length in ((0, 4 * _AROUND_BYTES), (boundary - 2 * _AROUND_BYTES, 4 * _AROUND_BYTES)):
-            context.tell("read", f"{path} at byte {start:,}")
+            context.report_call("read", f"{path} at byte {start:,}")
             expected = bytearray(length)
             for at, piece in pieces.items():
                 if start <= at < start + length:

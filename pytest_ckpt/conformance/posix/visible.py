@@ -78,10 +78,10 @@ class _Clients:
 
         ``before`` and ``after`` are the versions of the file's pages. ``change`` names the change in messages.
         """
-        self.context.tell("write", str(path))
+        self.context.report_call("write", str(path))
         _change(path, self.context.seed, before, after)
         theirs = f"{self.directory}/{path.name}"
-        seen = self.other.ask("visible:first_open", theirs, seed=self.context.seed, versions=after, change=change)
+        seen = self.other.request("visible:first_open", theirs, seed=self.context.seed, versions=after, change=change)
         self.findings.take(seen)
 
 
@@ -207,7 +207,7 @@ class _SharedLog:
         if by_other:
             self.clients.other.write(self.theirs, record, append=True)
         else:
-            self.clients.context.tell("open with O_APPEND, write", str(self.path))
+            self.clients.context.report_call("open with O_APPEND, write", str(self.path))
             actions.write(str(self.path), data=encoded(record), append=True)
         self.records.append(record)
 
@@ -219,7 +219,7 @@ class _SharedLog:
         if on_other:
             seen, reader = self.clients.other.read(self.theirs), f"{self.theirs}, read by {self.clients.other.name}"
         else:
-            self.clients.context.tell("read", str(self.path))
+            self.clients.context.report_call("read", str(self.path))
             seen, reader = decoded(actions.read(str(self.path))), f"{self.path}, read by this client"
         self.reads += 1
         expected = b"".join(self.records)
@@ -320,13 +320,13 @@ def measure(context: CheckContext, findings: Findings, check: str, changes: tupl
     other, directory = context.second()
     limit = BY_NAME[check].limit
     assert limit is not None
-    findings.facts[SECOND_MOUNT] = other.ask("visible:mount", directory)
+    findings.facts[SECOND_MOUNT] = other.request("visible:mount", directory)
     longest, spent = {change.what: 0.0 for change in changes}, 0.0
     for trial in range(context.count(_STALE_TRIALS, minimum=3)):
         for number, change in enumerate(changes):
             path = context.directory / f"{trial}-{number}"
             theirs = f"{directory}/{path.name}"
-            context.tell(change.what, str(path))
+            context.report_call(change.what, str(path))
             change.prepare(path)
             agreed, seconds = _await_change(findings, other, theirs, change, limit, before=True)
             if agreed:
@@ -358,7 +358,7 @@ def _await_change(
     """
     wanted, seconds = change.old if before else change.new, GIVE_UP_TIMES * limit
     began = time.monotonic()
-    answer = other.ask("wait_until", path, look=change.look, wanted=wanted, seconds=seconds, patience=seconds + 60)
+    answer = other.request("wait_until", path, look=change.look, wanted=wanted, seconds=seconds, patience=seconds + 60)
     took = time.monotonic() - began
     if not answer["agreed"]:
         findings.wrong(

@@ -170,9 +170,9 @@ class CompressingSink:
         self._rest, self._end = bytearray(), 0
 
     @property
-    def way(self) -> str:
+    def io_mode(self) -> str:
         """The I/O mode of the writes (direct or buffered), as text."""
-        return self._sink.way
+        return self._sink.io_mode
 
     def write(self, data: Buffer) -> int:
         """Append all of ``data``. Return the number of uncompressed bytes."""
@@ -267,7 +267,7 @@ class Frames:
     A damaged frame is reported and read as zeros.
     """
 
-    way = "through the client's page cache"
+    io_mode = "through the client's page cache"
 
     def __init__(
         self, file: ReadableFile, name: str, codec: CodecInUse, damaged: Callable[[str, int, int, str], None]

@@ -51,18 +51,18 @@ class Activity:
         self._rank = rank or _Rank()
         self._rank.lanes.append(self)
 
-    def report_through(self, tell: Callable[[Event], None]) -> None:
-        """Report events through ``tell`` from now on. Before this call, events are written to standard error."""
-        self._rank.tell = tell
+    def report_through(self, report: Callable[[Event], None]) -> None:
+        """Report events through ``report`` from now on. Before this call, events are written to standard error."""
+        self._rank.report = report
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Report an event to the controller."""
-        self._rank.tell(event)
+        self._rank.report(event)
 
     def introduce(self, rank: int) -> None:
         """Report the rank's number, host and process id to the controller."""
         self._rank.number = rank
-        self.tell(Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
+        self.report(Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
 
     def report_every(self, seconds: float) -> None:
         """Start the thread that reports the activity of all lanes of this rank every ``seconds`` seconds."""
@@ -154,7 +154,7 @@ class Activity:
         """Report to the controller the error that ends this rank."""
         number = getattr(error, "errno", None)
         lane, operation, phase, file = self._rank.failed_in or (self.name, self.operation, self.phase, self.file)
-        self.tell(
+        self.report(
             Failed(
                 rank=self._rank.number,
                 host=socket.gethostname(),
@@ -180,7 +180,7 @@ class Activity:
             progress=(self.bytes_done, len(sys.modules)),
             lane=self.name,
         )
-        self.tell(beat)
+        self.report(beat)
 
     def _beat(self, seconds: float, stop: threading.Event) -> None:
         while not stop.wait(seconds):
@@ -203,7 +203,7 @@ class _Rank:
     lanes: list[Activity] = field(default_factory=list)
     failed_in: tuple[str, OperationRef | None, Phase, str] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
-    tell: Callable[[Event], None] = print_event
+    report: Callable[[Event], None] = print_event
 
 
 def _kind(error: BaseException) -> FailureKind:

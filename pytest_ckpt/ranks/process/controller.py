@@ -41,20 +41,20 @@ class Controller:
         self._caller = call()
         self._lost = lost
         self._process = os.getpid()
-        self._heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_over = threading.Event()
         threading.Thread(target=self._listen, name="controller", daemon=True).start()
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Send an event. If a process that this rank forked calls this, write the event to standard error."""
         if os.getpid() == self._process:
             self._caller.send(event_to_plain(event))
         else:
             print_event(event)
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         """Wait for the controller's next message and return it. Raises RuntimeError if the connection has ended."""
-        word = self._heard.get()
+        word = self._received.get()
         if word is None:
             raise RuntimeError("the connection to the controller has ended")
         return word
@@ -62,7 +62,7 @@ class Controller:
     def is_followed(self) -> bool:
         """Report that the job is done, and wait for the controller's answer. Return whether another job follows."""
         self._caller.send(WAITING)
-        return bool(self.hear() == NEXT)
+        return bool(self.receive() == NEXT)
 
     def lose_after(self, seconds: float) -> None:
         """Treat the connection as lost if sent data are not acknowledged within this number of seconds."""
@@ -81,10 +81,10 @@ class Controller:
     def _listen(self) -> None:
         try:
             while (word := self._caller.receive()) != END:
-                self._heard.put(word)
+                self._received.put(word)
             self._is_over.set()
         except (EOFError, OSError):
-            self._heard.put(None)
+            self._received.put(None)
             self._lost()
 
 
@@ -101,7 +101,7 @@ class RequestedCommand:
         self.received_at: float | None = None
         self._run: CommandRun | None = None
         self._thread = threading.Thread(target=self._receive, name="commands", daemon=True)
-        controller.tell(CommandRequested(subject=subject, command=command))
+        controller.report(CommandRequested(subject=subject, command=command))
         self._thread.start()
 
     def wait(self) -> CommandRun:
@@ -113,7 +113,7 @@ class RequestedCommand:
 
     def _receive(self) -> None:
         with contextlib.suppress(RuntimeError):
-            self._run = from_plain(CommandRun, self._controller.hear())
+            self._run = from_plain(CommandRun, self._controller.receive())
             self.received_at = time.perf_counter()
 
 

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 class ForkedProcess:
-    """A forked child process that runs ``work(tell, hear, group)``.
+    """A forked child process that runs ``work(send, receive, group)``.
 
-    ``tell(letter)`` sends a letter to the parent. ``hear()`` waits for a letter from the parent and returns it.
+    ``send(letter)`` sends a letter to the parent. ``receive()`` waits for a letter from the parent and returns it.
     ``group`` is the group of the children of all ``ranks``. The child is killed if its parent ends. The child
     never returns into the calling code.
     """
 
     def __init__(self, ranks: Group, work: Callable[[Callable[[str], None], Callable[[], str], Group], None]) -> None:
-        self._heard, self._has_ended = "", False
+        self._received, self._has_ended = "", False
         self._messages: list[Any] = []
         self._connection, of_child = multiprocessing.Pipe()
         self._from_child, to_parent = os.pipe()
@@ -63,25 +63,25 @@ class ForkedProcess:
     def poll(self) -> str:
         """Receive letters from the child, without waiting. Return all letters that the child has sent so far."""
         with contextlib.suppress(BlockingIOError):
-            self._heard += os.read(self._from_child, 1 << 12).decode(errors="replace")
+            self._received += os.read(self._from_child, 1 << 12).decode(errors="replace")
         return self.sent
 
     @property
     def sent(self) -> str:
         """All letters that were received from the child so far, without its error message."""
-        return self._heard.partition("!")[0]
+        return self._received.partition("!")[0]
 
     @property
     def error(self) -> str:
         """The child's error message; empty if there is none."""
-        return self._heard.partition("!")[2].strip()
+        return self._received.partition("!")[2].strip()
 
-    def say(self, letter: str) -> None:
+    def send(self, letter: str) -> None:
         """Send a letter to the child."""
         with contextlib.suppress(BrokenPipeError):
             _write(self._to_child, letter)
 
-    def asks(self) -> bool:
+    def is_waiting(self) -> bool:
         """Return whether the child waits in a collective call of its group. Return False if the child has ended."""
         if not self._messages and not self._has_ended and self._connection.poll():
             try:
@@ -90,7 +90,7 @@ class ForkedProcess:
                 self._has_ended = True
         return bool(self._messages)
 
-    def take(self) -> Any:
+    def next_value(self) -> Any:
         """Return the value that the waiting child passes in its collective call. Call this once for each value."""
         return self._messages.pop()
 
@@ -119,8 +119,8 @@ def complete_collective(group: Group, child: ForkedProcess) -> None:
 
     All ranks call this together. Each child receives the values of all children. ``child`` is this rank's child.
     """
-    if not group.any_of(not child.asks()):
-        child.answer(group.share(group.gather(child.take())))
+    if not group.any_of(not child.is_waiting()):
+        child.answer(group.share(group.gather(child.next_value())))
 
 
 class ForkedGroup:

@@ -119,12 +119,12 @@ class HostCache:
         RuntimeError if the command fails.
         """
         if policy == "auto":
-            way = self._group.from_host_leader(self._drop_all() if self._group.leads_host else None)
-            if way or self.is_declared_cold:
-                return str(way or "")
+            method = self._group.from_host_leader(self._drop_all() if self._group.leads_host else None)
+            if method or self.is_declared_cold:
+                return str(method or "")
             with self._activity.in_phase("fadvise"):
-                ways = [self._store.evict(of.ref, of.names) for of in files]
-            return "; ".join(dict.fromkeys(ways))
+                methods = [self._store.evict(of.ref, of.names) for of in files]
+            return "; ".join(dict.fromkeys(methods))
         if self._group.leads_host:
             self._run(policy)
         self._group.wait()
@@ -157,7 +157,7 @@ def _kind(store: Store) -> str:
 
 def cache_facts(
     policy: str,
-    ways: Sequence[str],
+    methods: Sequence[str],
     readings: Sequence[CacheReading],
     probes: Sequence[str | None],
     worst: float | None,
@@ -168,9 +168,9 @@ def cache_facts(
 ) -> CacheFacts:
     """Return the cache facts of all hosts, combined from the results of their ranks.
 
-    ``ways`` are the methods that dropped caches. ``probes`` are the methods that counted cached pages, None for a host
-    without a probe. ``worst`` is the largest fraction of a load that was cached. ``proofs`` contains other evidence
-    that loads were not cached.
+    ``methods`` are the methods that dropped caches. ``probes`` are the methods that counted cached pages, None for a
+    host without a probe. ``worst`` is the largest fraction of a load that was cached. ``proofs`` contains other
+    evidence that loads were not cached.
     """
     required = any(r.requires_drop for r in readings)
     blind = None in probes
@@ -193,7 +193,7 @@ def cache_facts(
         required=required,
         readings=tuple(readings),
         policy=policy,
-        method="; ".join(dict.fromkeys(ways)) or "none",
+        method="; ".join(dict.fromkeys(methods)) or "none",
         probe="" if blind else ", ".join(dict.fromkeys(g for g in probes if g)),
         resident_fraction=None if blind else worst,
         detail=detail,

@@ -86,7 +86,7 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
         for host, facts in hosts.items()
     )
     lacks = {host: names for host, names in lacking if names}
-    activity.tell(HostsSeen(hosts=all_facts, views=tuple(views), tiers=tuple(tiers), lacks=lacks))
+    activity.report(HostsSeen(hosts=all_facts, views=tuple(views), tiers=tuple(tiers), lacks=lacks))
 
 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:

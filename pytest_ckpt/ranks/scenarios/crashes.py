@@ -94,10 +94,10 @@ def measure_crashes(
     def make_staging(among: Group) -> Engine:
         return made_engine(task, shard, content, among, Activity(), replace(options, stages=True))
 
-    way: InBackground = ByCopy(make=make_staging)
+    background: InBackground = ByCopy(make=make_staging)
     if local:
         tier: Store = load(local.opener)(local)
-        way = ByDrain(
+        background = ByDrain(
             group=group,
             activity=activity,
             do=Operations(group, activity, task.subject, shard, tier, rule=task.files, is_local=True),
@@ -111,7 +111,7 @@ def measure_crashes(
         do=do,
         cache=cache,
         store=store,
-        way=way,
+        background=background,
         make=make,
         attach=lambda: load(area.opener)(area),
         drop=drop,
@@ -141,17 +141,17 @@ class _Cut:
 class CrashScenario:
     """Starts saves of ``bytes`` over all ranks, each with a separate number, and kills them.
 
-    ``way`` defines how a save is begun and written. ``make()`` returns a new engine for loads. ``attach()`` opens the
-    area again, for a forked process. ``drop`` drops caches as before every load. ``random`` gives the same numbers on
-    all ranks. ``planned`` is the number of saves to kill. ``passing`` are names that this rank's files have only during
-    a save.
+    ``background`` defines how a save is begun and written. ``make()`` returns a new engine for loads. ``attach()``
+    opens the area again, for a forked process. ``drop`` drops caches as before every load. ``random`` gives the same
+    numbers on all ranks. ``planned`` is the number of saves to kill. ``passing`` are names that this rank's files have
+    only during a save.
     """
 
     group: Group
     do: Operations
     cache: HostCache
     store: Store
-    way: InBackground
+    background: InBackground
     make: Callable[[], Engine]
     attach: Callable[[], Store]
     drop: Callable[[Sequence[Files]], None]
@@ -221,15 +221,15 @@ class CrashScenario:
         during the save.
         """
         at = self.do.one("crashes", "save", ref.number)
-        self.way.before(ref, at)
+        self.background.before(ref, at)
         with self.do.stage("crashes", at):
-            child = ForkedProcess(self.group, lambda tell, hear, group: self._child(ref, tell, hear, group))
+            child = ForkedProcess(self.group, lambda send, receive, group: self._child(ref, send, receive, group))
             retention = BackgroundThread(lambda _over: self._delete_files(older)) if older else None
             try:
                 self._until_copied(child)
                 # All processes must begin to write together; otherwise some would be done before the last one has
                 # copied.
-                child.say(WRITE)
+                child.send(WRITE)
                 if retention:
                     retention.start()
                 seconds, committed = self._until_over(child, moment, withholds=withholds)
@@ -238,7 +238,7 @@ class CrashScenario:
             if retention:
                 retention.finish()
                 self._finish_delete(older)
-        self.way.after(ref)
+        self.background.after(ref)
         letters = self.group.gather(child.sent)
         reached: Reached = "copied"
         if letters and all(WRITTEN in of_rank for of_rank in letters):
@@ -272,7 +272,7 @@ class CrashScenario:
             if not withholds and not is_requested and not self.group.any_of(WRITTEN not in child.sent):
                 is_requested = True
                 if leads:
-                    child.say(COMMIT)
+                    child.send(COMMIT)
             seconds = time.perf_counter() - start
             if COMMITTED in child.sent:
                 committed = min(committed, seconds)
@@ -281,22 +281,22 @@ class CrashScenario:
                 return seconds, committed
             self._pause()
 
-    def _child(self, ref: CheckpointRef, tell: Callable[[str], None], hear: Callable[[], str], group: Group) -> None:
+    def _child(self, ref: CheckpointRef, send: Callable[[str], None], receive: Callable[[], str], group: Group) -> None:
         """In the forked process, save this rank's files. The process waits for a request before it writes and before it
         commits.
         """
         store, clock = self.attach(), Clock(activity=Activity())
-        write = self.way.begin(ref, store, clock, group)
-        tell(COPIED)
-        if hear() != WRITE:
+        write = self.background.begin(ref, store, clock, group)
+        send(COPIED)
+        if receive() != WRITE:
             return
         saved = names_made_durable(write(), store, group, ref, clock)
-        tell(WRITTEN)
-        if self.group.rank == 0 and hear() == COMMIT:
+        send(WRITTEN)
+        if self.group.rank == 0 and receive() == COMMIT:
             store.commit(ref, saved.entries, clock)
-            tell(COMMITTED)
+            send(COMMITTED)
         # A process that has saved continues its training until it is killed.
-        hear()
+        receive()
 
     def _raise_error(self, child: ForkedProcess) -> None:
         if child.error:

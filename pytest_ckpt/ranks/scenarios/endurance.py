@@ -78,9 +78,9 @@ class LongRun:
             number = self._numbers[len(at) % len(self._numbers)]
             self._wait_until(began + at[-1] + every if at else began)
             at.append(time.perf_counter() - began)
-            tell = at[-1] - reported_at >= reports_every
-            seconds.append(self._save(self._do.one("endurance", "save", len(at)), number, tell=tell))
-            if tell:
+            is_reported = at[-1] - reported_at >= reports_every
+            seconds.append(self._save(self._do.one("endurance", "save", len(at)), number, is_reported=is_reported))
+            if is_reported:
                 reported_at = at[-1]
                 self._do.step("endurance", len(at), seconds[-1])
             kept.append(number)
@@ -138,7 +138,7 @@ class LongRun:
         seconds = []
         for number in range(1, SAVES_OF_A_LEVEL + 1):
             at = self._do.one("near_full", "save", number, level)
-            seconds.append(self._save(at, self._numbers[0], tell=True))
+            seconds.append(self._save(at, self._numbers[0], is_reported=True))
             self._do.step("near_full", number, seconds[-1])
             self._delete(self._numbers[0])
         return FillLevel(requested=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
@@ -187,10 +187,16 @@ class LongRun:
             with self._activity.wait():
                 time.sleep(left)
 
-    def _save(self, at: OperationRef, number: int, *, tell: bool) -> float:
+    def _save(self, at: OperationRef, number: int, *, is_reported: bool) -> float:
         self._content = self._content % _CONTENTS + 1
         operation = self._do.save(
-            self._strategy, number, role="endurance", at=at, content=self._content, stage="endurance", tell=tell
+            self._strategy,
+            number,
+            role="endurance",
+            at=at,
+            content=self._content,
+            stage="endurance",
+            is_reported=is_reported,
         )
         return operation.seconds if operation else 0.0
 

@@ -199,7 +199,7 @@ class InterferenceScenario:
         self._drop(files)
         turns: dict[bool, list[_Turn]] = {False: [], True: []}
         saves: list[float] = []
-        way = ""
+        io_mode = ""
         for number, during_saves in enumerate(_DURING_SAVES, start=1):
             at = self._do.one("mixed", "save" if during_saves else "read", number)
             with self._do.stage("content", at.at("content")), self._activity.in_phase("start of the reader"):
@@ -216,17 +216,17 @@ class InterferenceScenario:
             if reader:
                 with self._activity.in_phase("read of samples"):
                     reads = reader.end()
-                way = reads.way
+                io_mode = reads.io_mode
             turn = _Turn.of(self._group.gather(reads.within(spans)))
             turns[during_saves].append(turn)
             self._do.step("mixed", number, spans[-1][1] - spans[0][0])
-        ways = self._io_modes_text(way)
+        io_modes = self._io_modes_text(io_mode)
         if self._group.rank == 0:
             count = sum(len(of.names) for of in files)
             found = MixedLoad(
                 reads=f"a data loader a host, {format_rate(self._loader_rate)}, {READERS} readers, "
                 f"{format_bytes(sample_bytes(self._loader_rate))} at random places of {count} files, a queue of "
-                f"{PREFETCH_SECONDS:g} s, {ways}",
+                f"{PREFETCH_SECONDS:g} s, {io_modes}",
                 undisturbed_p99_seconds=tuple(turn.p99 for turn in turns[False] if turn.reads),
                 contended_p99_seconds=tuple(turn.p99 for turn in turns[True] if turn.reads),
                 undisturbed_reads=tuple(turn.reads for turn in turns[False]),
@@ -243,13 +243,13 @@ class InterferenceScenario:
     def _reader(self, files: Sequence[Files], seed: int) -> _Reader:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
-    def _io_modes_text(self, way: str) -> str:
+    def _io_modes_text(self, io_mode: str) -> str:
         """Return a text that describes how reads used the page cache. If hosts differ, the text contains the host count
         of each way.
         """
-        counts = Counter(filter(None, self._group.gather(way)))
+        counts = Counter(filter(None, self._group.gather(io_mode)))
         if len(counts) < 2:
-            return next(iter(counts), way)
+            return next(iter(counts), io_mode)
         return ", ".join(f"{how} on {counted(count, 'host')}" for how, count in counts.most_common())
 
     def _save_for(self, at: OperationRef, seconds: float) -> tuple[list[tuple[float, float]], list[float]]:

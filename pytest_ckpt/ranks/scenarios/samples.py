@@ -39,13 +39,13 @@ class SampleReads:
 
     ``reads`` contains (begin, seconds) of each read. ``waits`` contains (begin, seconds) of each wait of training for a
     sample because the queue was empty. ``busy`` is the share of the time in which the process used a CPU, or a thread
-    waited for a CPU. ``way`` describes how reads used the page cache.
+    waited for a CPU. ``io_mode`` describes how reads used the page cache.
     """
 
     reads: list[tuple[float, float]] = field(default_factory=list)
     waits: list[tuple[float, float]] = field(default_factory=list)
     busy: float = 0.0
-    way: str = ""
+    io_mode: str = ""
 
     def within(self, spans: Sequence[tuple[float, float]]) -> SampleReads:
         """Return the reads and waits that began within one of the spans."""
@@ -173,7 +173,7 @@ def main() -> None:
     wait.end()
     busy = time.process_time() - used + (wait.seconds(beyond=0.0) or 0.0)
     loader.found.busy = busy / (time.perf_counter() - start)
-    loader.found.way = loader.files[0].way
+    loader.found.io_mode = loader.files[0].io_mode
     loader.stop(READERS)
     for thread in threads:
         thread.join()

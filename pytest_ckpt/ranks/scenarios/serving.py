@@ -70,12 +70,12 @@ class ServingScenario:
         """
         do, number = self.do, self.task.operations + PATTERNS["serving"].first
         do.save(self._saving(self._engine(number, "reads")), number, role="serving", at=do.one("serving", "save", 1))
-        ways: tuple[IoMode, ...] = ("reads", "mmap") if "paths" in self.store.capabilities else ("reads",)
+        io_modes: tuple[IoMode, ...] = ("reads", "mmap") if "paths" in self.store.capabilities else ("reads",)
         loads: list[WeightsLoad] = []
-        for way in ways:
-            engine = self._engine(number, way)
+        for io_mode in io_modes:
+            engine = self._engine(number, io_mode)
             for is_warm in (False, True):
-                loads += self._load(engine, number, way, len(loads) + 1, is_warm=is_warm)
+                loads += self._load(engine, number, io_mode, len(loads) + 1, is_warm=is_warm)
         weights = self.weights
         found = Serving(
             bytes=weights.bytes,
@@ -90,7 +90,9 @@ class ServingScenario:
         for each in (number, number + 1):
             do.delete(each)
 
-    def _load(self, engine: WeightsEngine, number: int, way: IoMode, index: int, *, is_warm: bool) -> list[WeightsLoad]:
+    def _load(
+        self, engine: WeightsEngine, number: int, io_mode: IoMode, index: int, *, is_warm: bool
+    ) -> list[WeightsLoad]:
         """Load the weights. Return a list with the result on rank 0, and an empty list elsewhere."""
         do, names = self.do, self.weights.names
         if not is_warm:
@@ -101,7 +103,7 @@ class ServingScenario:
             return []
         do.step("serving", index, loaded.operation.seconds)
         load = WeightsLoad(
-            io_mode=way,
+            io_mode=io_mode,
             is_warm=is_warm,
             seconds=loaded.operation.seconds,
             slowest_rank=loaded.operation.slowest_rank or 0,
@@ -134,8 +136,8 @@ class ServingScenario:
         )
         do.send(PatternMeasured(subject=do.subject, name="consolidation", found=found))
 
-    def _engine(self, number: int, way: IoMode) -> WeightsEngine:
-        return WeightsEngine(self.weights, self.group.rank, self.content, number, way)
+    def _engine(self, number: int, io_mode: IoMode) -> WeightsEngine:
+        return WeightsEngine(self.weights, self.group.rank, self.content, number, io_mode)
 
     def _saving(self, engine: WeightsEngine) -> SyncStrategy:
         return SyncStrategy(engine=engine, store=self.store, group=self.group, activity=self.activity)
@@ -149,8 +151,8 @@ class WeightsEngine:
     kernel kills the process, as it kills a serving engine.
     """
 
-    def __init__(self, weights: Weights, rank: int, content: Content, number: int, way: IoMode) -> None:
-        self._weights, self._rank, self._content, self._number, self._way = weights, rank, content, number, way
+    def __init__(self, weights: Weights, rank: int, content: Content, number: int, io_mode: IoMode) -> None:
+        self._weights, self._rank, self._content, self._number, self._io_mode = weights, rank, content, number, io_mode
         self._pieces = [
             _Piece(file, first, min(first + _PIECE_BYTES, stop))
             for file, start, stop in weights.read_by(rank)
@@ -221,7 +223,7 @@ class WeightsEngine:
 
     def _opened(self, committed: CommittedCheckpoint, file: int, clock: Clock) -> ReadableFile | Bytes:
         name = self._weights.names[file]
-        path = committed.local_path(name) if self._way == "mmap" else None
+        path = committed.local_path(name) if self._io_mode == "mmap" else None
         if path is None:
             return committed.file(name)
         with clock.phase("open", name):

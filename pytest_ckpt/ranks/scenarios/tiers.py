@@ -319,7 +319,11 @@ class PartnerScenario:
         self._delete_copies(copies, older)
         lost = self._hosts.ranks[-1]
         self._lose(lost, copies, newest)
-        back = [PartnerTransfer(owner=way.owner, source=way.to, to=way.source) for way in copies if way.owner in lost]
+        back = [
+            PartnerTransfer(owner=transfer.owner, source=transfer.to, to=transfer.source)
+            for transfer in copies
+            if transfer.owner in lost
+        ]
         missing = self._missing(back, newest + _TO_COPY)
         returned, load_seconds, integrity = 0.0, 0.0, None
         if not missing:
@@ -350,7 +354,7 @@ class PartnerScenario:
         sizes = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
         return tuple(self.group.share(self.group.gather(tuple(sizes))))
 
-    def _move(self, ways: Sequence[PartnerTransfer], number: int, new: int) -> float:
+    def _move(self, transfers: Sequence[PartnerTransfer], number: int, new: int) -> float:
         """Transfer files of checkpoint ``number``, and commit the received files as checkpoint ``new``.
 
         Return the seconds on this rank's clock.
@@ -361,22 +365,24 @@ class PartnerScenario:
         clock = Clock(activity=self.activity)
         group.start_together()
         start = time.perf_counter()
-        receives = self._is_here([way.to for way in ways])
+        receives = self._is_here([transfer.to for transfer in transfers])
         draft = self.tier.begin(self.do.new_ref(new, "tier"), clock) if receives else None
-        outgoing = [self._read(way, number, clock) for way in ways if way.source == mine]
-        incoming = {way: self._write(way, draft, clock) for way in ways if way.to == mine and draft}
+        outgoing = [self._read(transfer, number, clock) for transfer in transfers if transfer.source == mine]
+        incoming = {
+            transfer: self._write(transfer, draft, clock) for transfer in transfers if transfer.to == mine and draft
+        }
         for files in incoming.values():
             next(files)
-        for turn in range(max(len(self._pieces(way.owner)) for way in ways)):
+        for turn in range(max(len(self._pieces(transfer.owner)) for transfer in transfers)):
             sent = [piece for piece in (next(pieces, None) for pieces in outgoing) if piece]
             arriving = [
-                (way, self._buffer(way)[: pieces[turn].length])
-                for way in incoming
-                if turn < len(pieces := self._pieces(way.owner))
+                (transfer, self._buffer(transfer)[: pieces[turn].length])
+                for transfer in incoming
+                if turn < len(pieces := self._pieces(transfer.owner))
             ]
-            group.exchange(sent, [(way.source, data) for way, data in arriving])
-            for way, _ in arriving:
-                next(incoming[way])
+            group.exchange(sent, [(transfer.source, data) for transfer, data in arriving])
+            for transfer, _ in arriving:
+                next(incoming[transfer])
         saved = part_of(draft, clock) if draft else RankSave(timing=SaveTiming())
         names_made_durable(saved, self.tier, group, self.do.ref(new), clock)
         group.wait()
@@ -385,32 +391,32 @@ class PartnerScenario:
         group.wait()
         return time.perf_counter() - start
 
-    def _read(self, way: PartnerTransfer, number: int, clock: Clock) -> Iterator[tuple[int, Bytes]]:
+    def _read(self, transfer: PartnerTransfer, number: int, clock: Clock) -> Iterator[tuple[int, Bytes]]:
         """Yield (receiving rank, piece) for each piece, in the order of the files."""
-        store, buffer = self.tier, self._buffer(way)
+        store, buffer = self.tier, self._buffer(transfer)
         committed = store.open(self.do.ref(number), clock)
         source, opened = None, ""
         try:
-            for piece in self._pieces(way.owner):
+            for piece in self._pieces(transfer.owner):
                 if piece.name != opened:
                     if source:
                         source.close()
                     source, opened = committed.source(piece.name), piece.name
                 assert source is not None
                 read_piece(source, piece.offset, buffer[: piece.length], piece.name, clock)
-                yield way.to, buffer[: piece.length]
+                yield transfer.to, buffer[: piece.length]
         finally:
             if source:
                 source.close()
 
-    def _write(self, way: PartnerTransfer, draft: Draft, clock: Clock) -> Iterator[None]:
+    def _write(self, transfer: PartnerTransfer, draft: Draft, clock: Clock) -> Iterator[None]:
         """Write the pieces of the files in order.
 
         The generator yields before each piece. The caller resumes it when the bytes of the piece are in the buffer.
         """
-        buffer, sink = self._buffer(way), None
+        buffer, sink = self._buffer(transfer), None
         yield
-        for piece in self._pieces(way.owner):
+        for piece in self._pieces(transfer.owner):
             if not piece.offset:
                 sink = draft.create(piece.name, piece.size)
             assert sink is not None
@@ -426,10 +432,10 @@ class PartnerScenario:
             for offset in range(0, size, PARTNER_PIECE_BYTES)
         ]
 
-    def _buffer(self, way: PartnerTransfer) -> Bytes:
-        if way not in self._buffers:
-            self._buffers[way] = Buffers(1, PARTNER_PIECE_BYTES).slots[0]
-        return self._buffers[way]
+    def _buffer(self, transfer: PartnerTransfer) -> Bytes:
+        if transfer not in self._buffers:
+            self._buffers[transfer] = Buffers(1, PARTNER_PIECE_BYTES).slots[0]
+        return self._buffers[transfer]
 
     def _missing(self, back: Sequence[PartnerTransfer], number: int) -> int:
         """Return, on all ranks, how many files are missing or have a wrong size on the ranks that must send
@@ -438,9 +444,9 @@ class PartnerScenario:
         ref = self.do.ref(number)
         wrong = sum(
             size_of_file(self.tier, ref, name, self.activity) != size
-            for way in back
-            if way.source == self.group.rank
-            for name, size in self._sizes[way.owner]
+            for transfer in back
+            if transfer.source == self.group.rank
+            for name, size in self._sizes[transfer.owner]
         )
         return sum(self.group.share(self.group.gather(wrong)))
 
@@ -450,16 +456,16 @@ class PartnerScenario:
         """
         if self.group.rank in lost:
             self.do.delete_own(newest)
-        self._delete_copies([way for way in copies if way.to in lost], newest)
+        self._delete_copies([transfer for transfer in copies if transfer.to in lost], newest)
         self._remove_directory(newest, on=lost)
 
     def _delete_copies(self, copies: Sequence[PartnerTransfer], number: int) -> None:
         """Delete copies of checkpoint ``number`` on the hosts that store the copies."""
         ref = self.do.ref(number + _TO_COPY)
-        for way in copies:
-            if way.to == self.group.rank:
-                self.tier.delete(ref, [name for name, _ in self._sizes[way.owner]])
-        self._remove_directory(number + _TO_COPY, on=[way.to for way in copies])
+        for transfer in copies:
+            if transfer.to == self.group.rank:
+                self.tier.delete(ref, [name for name, _ in self._sizes[transfer.owner]])
+        self._remove_directory(number + _TO_COPY, on=[transfer.to for transfer in copies])
 
     def _remove_directory(self, number: int, *, on: Sequence[int]) -> None:
         """Remove the remains of a checkpoint on the hosts of these ranks."""
@@ -477,10 +483,10 @@ class PartnerScenario:
         if self.group.rank in there:
             self.do.delete_own(newest)
         self._remove_directory(newest, on=there)
-        self._delete_copies([way for way in copies if way.to not in lost], newest)
+        self._delete_copies([transfer for transfer in copies if transfer.to not in lost], newest)
 
-    def _bytes_of(self, ways: Sequence[PartnerTransfer]) -> int:
-        return sum(size for way in ways for _, size in self._sizes[way.owner])
+    def _bytes_of(self, transfers: Sequence[PartnerTransfer]) -> int:
+        return sum(size for transfer in transfers for _, size in self._sizes[transfer.owner])
 
 
 def measure(at: ScenarioContext) -> None:

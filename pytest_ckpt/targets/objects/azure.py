@@ -166,7 +166,7 @@ class AzureAdapter(S3Adapter):
     # --- the container ------------------------------------------------------------------------------------------------
 
     def _make_bucket(self, what: str, place: str) -> Answer:
-        return self._wire.ask(what, "PUT", place, key=self._container, query=[("restype", "container")])
+        return self._wire.request(what, "PUT", place, key=self._container, query=[("restype", "container")])
 
     def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
         page, headers = self._page(
@@ -195,16 +195,16 @@ class AzureAdapter(S3Adapter):
         ``words`` are parameters of the query.
         """
         query = [("restype", "container"), ("comp", "list"), *((name, value) for name, value in words.items() if value)]
-        answer = self._wire.ask(what, "GET", place, key=self._container, query=query)
+        answer = self._wire.request(what, "GET", place, key=self._container, query=query)
         return _parsed(answer, place), answer.headers
 
     def _keeps_deleted_objects(self, what: str, place: str) -> bool:
         """Return whether the account keeps deleted blobs for some time.
 
-        `ask` reports this as S3's versioning. Azure's answer does not state whether blobs have versions.
+        `request` reports this as S3's versioning. Azure's answer does not state whether blobs have versions.
         """
         query = [("restype", "service"), ("comp", "properties")]
-        page = _parsed(self._wire.ask(what, "GET", place, query=query), place)
+        page = _parsed(self._wire.request(what, "GET", place, query=query), place)
         kept = [fields_in(part).get("Enabled") for part in page if local_name(part) == "DeleteRetentionPolicy"]
         return "true" in kept
 
@@ -226,7 +226,7 @@ class AzureAdapter(S3Adapter):
         """Return the ids of a blob's unfinished uploads, which are in the names of its uncommitted blocks."""
         query = [("comp", "blocklist"), ("blocklisttype", "uncommitted")]
         try:
-            page = _parsed(self._wire.ask(what, "GET", place, key=self._of(key), query=query), place)
+            page = _parsed(self._wire.request(what, "GET", place, key=self._of(key), query=query), place)
         except FileNotFoundError:
             return set()
         names = [fields_in(block).get("Name", "") for block in _children(page, "UncommittedBlocks")]
@@ -237,7 +237,7 @@ class AzureAdapter(S3Adapter):
 
     def _put(self, what: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer:
         sent = _BLOB | _conditions(stated) | {MD5: md5_of(stated, body)}
-        return self._wire.ask(what, "PUT", place, key=self._of(key), headers=sent, body=body)
+        return self._wire.request(what, "PUT", place, key=self._of(key), headers=sent, body=body)
 
     def _put_part(
         self,
@@ -252,7 +252,7 @@ class AzureAdapter(S3Adapter):
         md5 = hashlib.md5(body, usedforsecurity=False)
         query = [("comp", "block"), ("blockid", _encoded(_name_of_block(upload, number, md5.hexdigest())))]
         guard = {MD5: stated.get(MD5) or base64.b64encode(md5.digest()).decode()}
-        self._wire.ask(what, "PUT", place, key=self._of(key), query=query, headers=guard, body=body)
+        self._wire.request(what, "PUT", place, key=self._of(key), query=query, headers=guard, body=body)
         # The upload is identified by this token when it is completed.
         return Answer(headers={"etag": f'"{md5.hexdigest()}"'}, data=b"")
 
@@ -260,7 +260,7 @@ class AzureAdapter(S3Adapter):
         listed = [fields_in(part) for part in ET.fromstring(body)]
         data = _list_of_blocks([_name_of_block(upload, int(t["PartNumber"]), t["ETag"]) for t in listed])
         sent = _conditions(stated) | {MD5: md5_of({}, data)}
-        answer = self._wire.ask(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=data)
+        answer = self._wire.request(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=data)
         return answer_of(element("CompleteMultipartUploadResult", ETag=answer.headers.get("etag", "")), answer.headers)
 
     def _abort(self, what: str, place: str, key: str, upload: str) -> None:
@@ -272,12 +272,12 @@ class AzureAdapter(S3Adapter):
         none = _list_of_blocks(())
         sent = {"if-none-match": "*", MD5: md5_of({}, none)}
         with contextlib.suppress(FileExistsError):
-            self._wire.ask(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=none)
-            self._wire.ask(what, "DELETE", place, key=self._of(key))
+            self._wire.request(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=none)
+            self._wire.request(what, "DELETE", place, key=self._of(key))
 
     def _delete(self, what: str, place: str, key: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            self._wire.ask(what, "DELETE", place, key=self._of(key))
+            self._wire.request(what, "DELETE", place, key=self._of(key))
 
     def _read(
         self,
@@ -292,7 +292,7 @@ class AzureAdapter(S3Adapter):
         sent = _conditions(stated)
         if asked := stated.get("range"):
             sent["Range"] = self._range(what, place, key, asked)
-        return self._wire.ask(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
+        return self._wire.request(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
 
     def _range(self, what: str, place: str, key: str, asked: str) -> str:
         """Return the requested range (``asked``) in a form that Azure supports.
@@ -301,7 +301,7 @@ class AzureAdapter(S3Adapter):
         """
         if not (last := re.fullmatch(r"bytes=-(\d+)", asked)):
             return asked
-        size = int(self._wire.ask(what, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))
+        size = int(self._wire.request(what, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))
         return f"bytes={max(0, size - int(last[1]))}-"
 
     def _of(self, key: str) -> str:

@@ -43,7 +43,7 @@ class S3Requests(Protocol):
     def endpoint(self) -> str:
         """The URL to which requests are currently sent."""
 
-    def ask(
+    def request(
         self,
         what: str,
         method: str,
@@ -56,7 +56,7 @@ class S3Requests(Protocol):
         into: memoryview | None = None,
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
-        """Return the answer to a request; arguments as for `Wire.ask`. Raises StoreError."""
+        """Return the answer to a request; arguments as for `Wire.request`. Raises StoreError."""
 
     def tallies(self) -> Tallies:
         """Return the counts of the requests so far, by endpoint and operation."""
@@ -137,11 +137,11 @@ class Bucket:
     def look(self, prefix: str) -> Answer:
         """List at most one key with a prefix. The headers of the answer contain the server's name and time."""
         query = [("list-type", "2"), ("prefix", prefix), ("max-keys", "1")]
-        return self._wire.ask("list", "GET", self.place.url, query=query)
+        return self._wire.request("list", "GET", self.place.url, query=query)
 
     def keeps_versions(self) -> bool:
         """Return whether the bucket keeps deleted or overwritten objects."""
-        answer = self._wire.ask("read versioning", "GET", self.place.url, query=[("versioning", "")])
+        answer = self._wire.request("read versioning", "GET", self.place.url, query=[("versioning", "")])
         return fields_of(answer.data).get("Status") == "Enabled"
 
     def versions(self, prefix: str) -> list[Version]:
@@ -159,7 +159,7 @@ class Bucket:
 
     def make(self) -> None:
         """Create the bucket."""
-        self._wire.ask("make bucket", "PUT", self.place.url)
+        self._wire.request("make bucket", "PUT", self.place.url)
 
     # --- whole objects ------------------------------------------------------------------------------------------------
 
@@ -181,11 +181,11 @@ class Bucket:
 
     def get(self, key: str) -> bytes:
         """Return the bytes of a small object."""
-        return self._wire.ask("get", "GET", self.url(key), key=key).data
+        return self._wire.request("get", "GET", self.url(key), key=key).data
 
     def head(self, key: str) -> ObjectState:
         """Return the store's facts about an object. Raises FileNotFoundError if it does not exist."""
-        answer = self._wire.ask("head", "HEAD", self.url(key), key=key, headers={"x-amz-checksum-mode": "ENABLED"})
+        answer = self._wire.request("head", "HEAD", self.url(key), key=key, headers={"x-amz-checksum-mode": "ENABLED"})
         etag = answer.headers.get("etag", "").strip('"')
         # Of an object made of parts, this client knows the checksums of the parts, but not of the complete object.
         is_ours = answer.headers.get("x-amz-checksum-type", "COMPOSITE") == "COMPOSITE" or "-" not in etag
@@ -211,7 +211,7 @@ class Bucket:
             return 0
         asked = {"Range": f"bytes={offset}-{stop}"}
         try:
-            answer = self._wire.ask("get", "GET", self.url(key), key=key, headers=asked, into=view, moved=moved)
+            answer = self._wire.request("get", "GET", self.url(key), key=key, headers=asked, into=view, moved=moved)
         except StoreError as error:
             if error.status == _NO_SUCH_RANGE:
                 return 0
@@ -224,7 +224,7 @@ class Bucket:
         """Delete an object, or permanently one version of it. As in S3, a missing object is not an error."""
         query = [("versionId", version)] if version else []
         with contextlib.suppress(FileNotFoundError):
-            self._wire.ask("delete", "DELETE", self.url(key), key=key, query=query)
+            self._wire.request("delete", "DELETE", self.url(key), key=key, query=query)
 
     def keys(self, prefix: str) -> list[str]:
         """Return all keys that begin with a prefix."""
@@ -251,7 +251,7 @@ class Bucket:
     def begin_upload(self, key: str) -> str:
         """Begin a multipart upload; return its id. The object is invisible until the upload is completed."""
         headers = {"x-amz-checksum-algorithm": "CRC32"}
-        answer = self._wire.ask(
+        answer = self._wire.request(
             "begin upload", "POST", self.url(key), key=key, query=[("uploads", "")], headers=headers
         )
         upload = fields_of(answer.data).get("UploadId", "")
@@ -263,7 +263,7 @@ class Bucket:
         """Send a part, numbered from 1; return its ETag and its CRC-32."""
         checksum = parts.crc32(view)
         query = [("partNumber", str(number)), ("uploadId", upload)]
-        answer = self._wire.ask(
+        answer = self._wire.request(
             "put part", "PUT", self.url(key), key=key, query=query, headers=_checked(checksum), body=view
         )
         return answer.headers.get("etag", ""), checksum
@@ -276,7 +276,7 @@ class Bucket:
             ET.SubElement(part, "PartNumber").text = str(number)
             ET.SubElement(part, "ETag").text = etag
             ET.SubElement(part, "ChecksumCRC32").text = parts.encoded(checksum)
-        self._wire.ask(
+        self._wire.request(
             "end upload",
             "POST",
             self.url(key),
@@ -288,7 +288,7 @@ class Bucket:
 
     def abort_upload(self, key: str, upload: str) -> None:
         """Abort an unfinished multipart upload; the store removes its parts."""
-        self._wire.ask("abort upload", "DELETE", self.url(key), key=key, query=[("uploadId", upload)])
+        self._wire.request("abort upload", "DELETE", self.url(key), key=key, query=[("uploadId", upload)])
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
         """Return (key, upload id) of each unfinished upload below a prefix."""
@@ -311,7 +311,9 @@ class Bucket:
         self._wire.close()
 
     def _put(self, key: str, view: memoryview, checksum: int, condition: dict[str, str]) -> Answer:
-        return self._wire.ask("put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view)
+        return self._wire.request(
+            "put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view
+        )
 
     def _marked(self, what: str, word: str, prefix: str, asked: str, told: str) -> Iterator[ET.Element]:
         """Yield the pages of a listing. Two markers identify the next page: a key, and a second marker.
@@ -322,7 +324,7 @@ class Bucket:
         marker: list[tuple[str, str]] = []
         while True:
             query = [(word, ""), ("prefix", prefix), *marker]
-            page = _parsed(self._wire.ask(what, "GET", self.place.url, query=query), self.place.url)
+            page = _parsed(self._wire.request(what, "GET", self.place.url, query=query), self.place.url)
             yield page
             fields = fields_in(page)
             if fields.get("IsTruncated") != "true" or not fields.get("NextKeyMarker"):
@@ -334,7 +336,7 @@ class Bucket:
         while True:
             query = [("list-type", "2"), ("prefix", prefix)]
             query += [(n, v) for n, v in (("delimiter", delimiter), ("continuation-token", token)) if v]
-            page = _parsed(self._wire.ask("list", "GET", self.place.url, query=query), self.place.url)
+            page = _parsed(self._wire.request("list", "GET", self.place.url, query=query), self.place.url)
             yield page
             fields = fields_in(page)
             token = fields.get("NextContinuationToken", "")

@@ -220,7 +220,7 @@ class GoogleAdapter(S3Adapter):
     def _make_bucket(self, what: str, place: str) -> Answer:
         made = json.dumps({"name": self._bucket}).encode()
         project = [("project", os.environ.get(_PROJECT, "none"))]
-        return self._wire.ask(what, "POST", place, key="storage/v1/b", query=project, headers=_JSON, body=made)
+        return self._wire.request(what, "POST", place, key="storage/v1/b", query=project, headers=_JSON, body=made)
 
     def _uploads(self, what: str, place: str, prefix: str) -> list[tuple[str, str]]:
         pieces = (piece_of(key) for key in self._keys(what, place, prefix))
@@ -246,7 +246,7 @@ class GoogleAdapter(S3Adapter):
 
     def _page(self, what: str, place: str, **words: str) -> Page:
         query = [(name, value) for name, value in words.items() if value]
-        answer = self._wire.ask(what, "GET", place, key=f"storage/v1/b/{self._bucket}/o", query=query)
+        answer = self._wire.request(what, "GET", place, key=f"storage/v1/b/{self._bucket}/o", query=query)
         said = parsed(answer, place)
         return Page(
             objects=[object_of(item) for item in said.get("items", ())],
@@ -268,10 +268,10 @@ class GoogleAdapter(S3Adapter):
     def _keeps_deleted_objects(self, what: str, place: str) -> bool:
         """Return whether the bucket has versions or soft deletion.
 
-        `ask` reports versions and soft deletion as S3's versioning.
+        `request` reports versions and soft deletion as S3's versioning.
         """
         query = [("fields", "versioning,softDeletePolicy")]
-        page = parsed(self._wire.ask(what, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
+        page = parsed(self._wire.request(what, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
         soft = int((page.get("softDeletePolicy") or {}).get("retentionDurationSeconds", 0))
         return bool((page.get("versioning") or {}).get("enabled")) or soft > 0
 
@@ -285,7 +285,7 @@ class GoogleAdapter(S3Adapter):
             f"--{border}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{facts}\r\n"
             f"--{border}\r\nContent-Type: application/octet-stream\r\n\r\n"
         )
-        answer = self._wire.ask(
+        answer = self._wire.request(
             what,
             "POST",
             place,
@@ -337,7 +337,7 @@ class GoogleAdapter(S3Adapter):
             "sourceObjects": [{"name": name, "generation": generation} for name, generation in sources],
             "destination": {"contentType": "application/octet-stream"},
         }
-        answer = self._wire.ask(
+        answer = self._wire.request(
             what,
             "POST",
             place,
@@ -368,14 +368,14 @@ class GoogleAdapter(S3Adapter):
             return self._head(what, place, key, stated)
         asked = [("alt", "media"), *_conditions(stated, place)]
         sent = {"Range": stated["range"]} if "range" in stated else {}
-        answer = self._wire.ask(
+        answer = self._wire.request(
             what, method, place, key=self._of(key), query=asked, headers=sent, into=into, moved=moved
         )
         etag = {"etag": f'"{g}"'} if (g := answer.headers.get("x-goog-generation")) else {}
         return Answer(headers={**answer.headers, **etag}, data=answer.data, read=answer.read, status=answer.status)
 
     def _head(self, what: str, place: str, key: str, stated: Mapping[str, str]) -> Answer:
-        answer = self._wire.ask(what, "GET", place, key=self._of(key), query=_conditions(stated, place))
+        answer = self._wire.request(what, "GET", place, key=self._of(key), query=_conditions(stated, place))
         stored_object = object_of(parsed(answer, place))
         md5 = {MD5: stored_object.md5} if stored_object.md5 else {}
         headers = {**answer.headers, "content-length": str(stored_object.bytes), "etag": stored_object.etag, **md5}
@@ -386,7 +386,7 @@ class GoogleAdapter(S3Adapter):
 
         def remove(key: str) -> None:
             with contextlib.suppress(FileNotFoundError):
-                self._wire.ask(what, "DELETE", place, key=self._of(key))
+                self._wire.request(what, "DELETE", place, key=self._of(key))
 
         named = list(keys)
         if len(named) == 1:

@@ -73,7 +73,7 @@ class S3Adapter(ABC):
         """Close all connections."""
         self._wire.close()
 
-    def ask(
+    def request(
         self,
         what: str,
         method: str,

@@ -41,7 +41,7 @@ def library_place(bucket: Bucket, key: str) -> ObjectPlace:
     )
 
 
-WAY = "by requests over the network: the client keeps no cache"
+IO_MODE = "by requests over the network: the client keeps no cache"
 
 
 class ObjectSink:
@@ -52,7 +52,7 @@ class ObjectSink:
     """
 
     alignment = 1
-    way = WAY
+    io_mode = IO_MODE
 
     def __init__(
         self, bucket: Bucket, key: str, size: int | None, phases: Phases, finished: Callable[[Entry], None]
@@ -325,7 +325,7 @@ class ObjectsCommitted:
 class ObjectSource:
     """An object that is open for reads at offsets."""
 
-    way = WAY
+    io_mode = IO_MODE
 
     def __init__(self, bucket: Bucket, key: str, phases: Phases) -> None:
         self._bucket, self._key, self._phases = bucket, key, phases

@@ -94,7 +94,7 @@ class Wire:
         with self._lock:
             return copy.deepcopy(self._tallies)
 
-    def ask(
+    def request(
         self,
         what: str,
         method: str,

@@ -84,11 +84,11 @@ class SinkAtOffsets:
     alignment = BLOCK_BYTES
     part_bytes: int | None = None
 
-    def __init__(self, path: Path, size: int, way: DirectSupport, phases: Phases, finished: Finished) -> None:
+    def __init__(self, path: Path, size: int, direct: DirectSupport, phases: Phases, finished: Finished) -> None:
         self._name, self._size, self._phases, self._finished = path.name, size, phases, finished
         self._end = 0
         with phases.phase("open", path.name):
-            self._file = DirectFile(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, way, phases)
+            self._file = DirectFile(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, direct, phases)
         try:
             with phases.phase("open", path.name):
                 _allocate(self._file.descriptor, size)
@@ -97,9 +97,9 @@ class SinkAtOffsets:
             raise
 
     @property
-    def way(self) -> str:
+    def io_mode(self) -> str:
         """The I/O mode, as text for the report: direct, or through the client's page cache."""
-        return self._file.way
+        return self._file.io_mode
 
     def write(self, data: Buffer) -> int:
         """Append all of ``data`` to the file; return the number of its bytes."""
@@ -145,7 +145,7 @@ class SinkInOrder(io.FileIO):
 
     alignment = 1
     part_bytes: int | None = None
-    way = "through the client's page cache"
+    io_mode = "through the client's page cache"
 
     def __init__(self, path: Path, phases: Phases, finished: Finished) -> None:
         with phases.phase("open", path.name):
@@ -296,9 +296,9 @@ class PosixDraft:
     """
 
     def __init__(
-        self, directory: Path, way: DirectSupport, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
+        self, directory: Path, direct: DirectSupport, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
     ) -> None:
-        self._directory, self._way, self._phases, self._publish = directory, way, phases, publish
+        self._directory, self._direct, self._phases, self._publish = directory, direct, phases, publish
         self._names: list[str] = []
         self._finished: list[Entry] = []
         self._directories = DirectorySyncs()
@@ -311,7 +311,7 @@ class PosixDraft:
         path = self._directory / name
         if size is None:
             return SinkInOrder(path, self._phases, self._finished.append)
-        return SinkAtOffsets(path, size, self._way, self._phases, self._finished.append)
+        return SinkAtOffsets(path, size, self._direct, self._phases, self._finished.append)
 
     def location(self) -> str:
         """Return the path of the directory."""
@@ -416,8 +416,8 @@ _READ_BYTES = 64 << 20
 class PosixCommitted:
     """The files of a committed checkpoint in a directory; ``phases`` times their reads."""
 
-    def __init__(self, directory: Path, way: DirectSupport, phases: Phases) -> None:
-        self._directory, self._way, self._phases = directory, way, phases
+    def __init__(self, directory: Path, direct: DirectSupport, phases: Phases) -> None:
+        self._directory, self._direct, self._phases = directory, direct, phases
 
     def entries(self) -> Sequence[Entry]:
         """Return all files of the checkpoint except the marker file."""
@@ -430,7 +430,7 @@ class PosixCommitted:
     def source(self, name: str, *, fresh: bool = False) -> SourceAtOffsets:
         """Open a file for reads at offsets, with direct I/O if the target supports it."""
         kind = FreshSource if fresh else SourceAtOffsets
-        return kind(self._directory / name, self._way, self._phases)
+        return kind(self._directory / name, self._direct, self._phases)
 
     def file(self, name: str) -> CountedFile:
         """Open a file as a file object, through the page cache."""
@@ -444,10 +444,10 @@ class PosixCommitted:
 class SourceAtOffsets:
     """An open file for reads at offsets."""
 
-    def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
+    def __init__(self, path: Path, direct: DirectSupport, phases: Phases) -> None:
         self._name, self._phases = path.name, phases
         with phases.phase("open", path.name):
-            self._file = DirectFile(path, os.O_RDONLY, way, phases)
+            self._file = DirectFile(path, os.O_RDONLY, direct, phases)
 
     @property
     def size(self) -> int:
@@ -455,9 +455,9 @@ class SourceAtOffsets:
         return os.fstat(self._file.descriptor).st_size
 
     @property
-    def way(self) -> str:
+    def io_mode(self) -> str:
         """The I/O mode, as text for the report: direct, or through the client's page cache."""
-        return self._file.way
+        return self._file.io_mode
 
     @property
     def is_direct(self) -> bool:
@@ -489,13 +489,13 @@ class FreshSource(SourceAtOffsets):
     Without direct I/O, the kernel is advised to drop the pages after each read.
     """
 
-    def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
-        super().__init__(path, way, phases)
+    def __init__(self, path: Path, direct: DirectSupport, phases: Phases) -> None:
+        super().__init__(path, direct, phases)
         if not self.is_direct:
             os.posix_fadvise(self._file.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     @property
-    def way(self) -> str:
+    def io_mode(self) -> str:
         """The I/O mode, as text for the report."""
         if self.is_direct:
             return "around the client's page cache"

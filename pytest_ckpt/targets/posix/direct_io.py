@@ -86,16 +86,16 @@ class DirectSupport:
             self.block_bytes = max(self.block_bytes, 2 * block_bytes)
 
     @property
-    def words(self) -> str:
+    def io_mode(self) -> str:
         """The I/O mode of the requests, as text for the report."""
         if not self.refused:
             return "O_DIRECT, around the client's page cache"
         if not self.direct_bytes:
             return f"{NOT_DIRECT}: {self.refused}; files are read without read-ahead (POSIX_FADV_RANDOM)"
         share = self.direct_bytes / (self.direct_bytes + self.buffered_bytes)
-        way = "O_DIRECT" if share >= 1 - _LARGEST_BUFFERED_SHARE else f"{NOT_DIRECT} throughout: O_DIRECT"
+        mode = "O_DIRECT" if share >= 1 - _LARGEST_BUFFERED_SHARE else f"{NOT_DIRECT} throughout: O_DIRECT"
         return (
-            f"{way} for {format_percent(share)} of the bytes; the others through the client's page cache, "
+            f"{mode} for {format_percent(share)} of the bytes; the others through the client's page cache, "
             f"read without read-ahead (POSIX_FADV_RANDOM): {self.refused}"
         )
 
@@ -108,9 +108,9 @@ class DirectFile:
     buffered.
     """
 
-    def __init__(self, path: Path, flags: int, way: DirectSupport, phases: Phases) -> None:
+    def __init__(self, path: Path, flags: int, support: DirectSupport, phases: Phases) -> None:
         self._path, self._flags = path, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
-        self._way = way
+        self._support = support
         self._phases = phases
         self._lock = threading.Lock()
         # The descriptor for requests that are too small for direct I/O on the target.
@@ -124,7 +124,7 @@ class DirectFile:
         except OSError as error:
             if error.errno not in NOT_OFFERED:
                 raise
-            way.refused = f"the target refuses O_DIRECT: {error.strerror}"
+            support.refused = f"the target refuses O_DIRECT: {error.strerror}"
             self._is_direct = False
             # Some file systems create the file before they refuse the open.
             self.descriptor = self._open_buffered(flags & ~os.O_EXCL)
@@ -137,9 +137,9 @@ class DirectFile:
         return self._is_direct and self._buffered is None
 
     @property
-    def way(self) -> str:
+    def io_mode(self) -> str:
         """The I/O mode of all requests on the target so far, as text for the report."""
-        return self._way.words
+        return self._support.io_mode
 
     def sync(self) -> None:
         """Fsync the file through each of its descriptors, because a user-space server may buffer each separately."""
@@ -185,8 +185,8 @@ class DirectFile:
                 why = f"the target refuses a direct request: {error.strerror}"
                 block = _block_of((offset + done) | count)
                 if error.errno == errno.EINVAL and block < _LARGEST_BLOCK_BYTES:
-                    self._way.refuse_block(block)
-                    self._way.refused = why
+                    self._support.refuse_block(block)
+                    self._support.refused = why
                 else:
                     self._leave_direct(why)
                 continue
@@ -194,7 +194,7 @@ class DirectFile:
                 break
             done += step
             self._phases.moved(step)
-            self._way.moved(step, direct=was_direct and not self._leaves)
+            self._support.moved(step, direct=was_direct and not self._leaves)
             if step < count and done % BLOCK_BYTES and was_direct:
                 if is_end and self._ends_at(offset + done, is_end):
                     break
@@ -218,10 +218,10 @@ class DirectFile:
 
         The offset must be a multiple of the block size, or the result is 0. Only complete blocks are counted.
         """
-        block = max(self._stated_bytes, self._way.block_bytes)
+        block = max(self._stated_bytes, self._support.block_bytes)
         fitting = 0 if offset % block else wanted - wanted % block
-        if fitting < wanted and not self._way.refused:
-            self._way.refused = f"direct requests are multiples of {block:,} bytes"
+        if fitting < wanted and not self._support.refused:
+            self._support.refused = f"direct requests are multiples of {block:,} bytes"
         return fitting
 
     def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
@@ -241,7 +241,7 @@ class DirectFile:
             return is_end(offset)
 
     def _leave_direct(self, why: str) -> None:
-        self._way.refused = why
+        self._support.refused = why
         self._leaves = True
         # Opened again instead of changed by fcntl, because a user-space file system may itself have opened the file
         # directly.

@@ -30,7 +30,7 @@ SPEC = TargetSpec(
 )
 OPENER = "tests.support.targets.memory_store:open_store"
 CAPABILITIES: frozenset[Capability] = frozenset()
-WAY = "by messages to a server: there is no cache on the client"
+IO_MODE = "by messages to a server: there is no cache on the client"
 
 
 class Wire:
@@ -269,7 +269,7 @@ class MemorySink:
 
     alignment = 1
     part_bytes: int | None = PART_BYTES
-    way = WAY
+    io_mode = IO_MODE
 
     def __init__(
         self, wire: Wire, where: tuple[str, ...], token: str, name: str, phases: Phases, finished: list[Entry]
@@ -341,7 +341,7 @@ class MemoryCommitted:
 class MemorySource:
     """One object, open for reading."""
 
-    way = WAY
+    io_mode = IO_MODE
 
     def __init__(self, wire: Wire, where: tuple[str, ...], ref: CheckpointRef, name: str, phases: Phases) -> None:
         self._wire, self._where, self._ref, self._name, self._phases = wire, where, ref, name, phases

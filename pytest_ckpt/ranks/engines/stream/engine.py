@@ -80,7 +80,7 @@ class StreamEngine:
         self._open: dict[int, Source] = {}
         self._sizes: dict[int, int] = {}
         self._found = _Findings()
-        self._way = ""
+        self._io_mode = ""
         self._staged: StagedFiles | None = None
         self._prepared: list[Arrival[_Request]] = []
 
@@ -94,7 +94,7 @@ class StreamEngine:
             "requests": f"{format_binary_bytes(self._request_bytes)}, {self._depth} in flight for each rank",
             "bytes in flight": f"{format_bytes(self._request_bytes * self._depth)} for each rank",
             "buffers": f"{format_bytes(buffer_bytes)} a rank, {huge:.0%} in huge pages",
-            "direct": self._way,
+            "direct": self._io_mode,
             "save": "a copy of the state"
             if self._options.stages
             else "content is made while it is written, on the clock",
@@ -133,7 +133,7 @@ class StreamEngine:
 
     def save(self, draft: Draft, clock: Clock) -> None:
         """Write the files one after the other; each file is durable before the next one is begun."""
-        copies: Sequence[Bytes | None] = self._staged.take() if self._staged else [None] * len(self._files)
+        copies: Sequence[Bytes | None] = self._staged.take_copies() if self._staged else [None] * len(self._files)
         for file, image, copy in zip(self._files, self._images, copies, strict=True):
             sink = draft.create(file.name, image.bytes)
             try:
@@ -146,7 +146,7 @@ class StreamEngine:
                 sink.abort()
                 raise
             sink.finish()
-            self._way = sink.way
+            self._io_mode = sink.io_mode
 
     def load_steps(self) -> int:
         """Return 1: the data are compared while they are read, not between steps."""
@@ -274,7 +274,7 @@ class StreamEngine:
     def _close(self, number: int) -> None:
         source = self._open.pop(number)
         source.close()
-        self._way = source.way
+        self._io_mode = source.io_mode
 
     def _cut_sink(self, image: FileImage, sink: Sink) -> list[_Request]:
         """Split a file into requests that a sink accepts: complete blocks, or complete parts if the sink has parts."""
@@ -471,9 +471,9 @@ class StagedFiles:
         self._is_staged = True
         return copy_state(self._copies, self.state, threads)
 
-    def take(self) -> Sequence[Bytes | None]:
+    def take_copies(self) -> Sequence[Bytes | None]:
         """Return the copy of each file, for the next save. If `stage` was not called after the previous call of
-        `take`, return None for each file.
+        `take_copies`, return None for each file.
         """
         is_staged, self._is_staged = self._is_staged, False
         return self._copies if is_staged else [None] * len(self._copies)

@@ -40,7 +40,7 @@ class Space:
         self._fallocate = ctypes.CDLL(None, use_errno=True).fallocate
         self._fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
 
-    def take(self, size: int) -> int:
+    def reserve(self, size: int) -> int:
         """Reserve ``size`` unused bytes; return their offset in the file."""
         with self._lock:
             offset, self._end = self._end, self._end + -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
@@ -66,7 +66,7 @@ class Space:
             yield data
             offset += len(data)
 
-    def give_back(self, offset: int, size: int) -> None:
+    def free(self, offset: int, size: int) -> None:
         """Free a range of bytes. The range must have no readers."""
         if size and not self.file.closed:
             whole = -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
@@ -90,11 +90,11 @@ class StoredPart:
     def __init__(self, space: Space, size: int, etag: str) -> None:
         self.bytes, self.etag, self.crc32 = size, etag, 0
         self.checksums: Mapping[str, str] = {}
-        self.space, self.offset = space, space.take(size)
+        self.space, self.offset = space, space.reserve(size)
 
     def __del__(self) -> None:
         """Free the space."""
-        self.space.give_back(self.offset, self.bytes)
+        self.space.free(self.offset, self.bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
