@@ -24,7 +24,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Integrity
 from pytest_ckpt.grading.catalogue import requirements_of_run
-from pytest_ckpt.grading.document import make_document
+from pytest_ckpt.grading.document import create_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.launching.measurements import read_measurement
@@ -166,7 +166,7 @@ def one_run(settings: Any, plan: Plan, operations: int, seed: int, *, pdf: bool 
         findings = [decide(r, facts, plan.limits, gates) for r in requirements_of_run(settings, gates)]
         judgement = judge_run(plan, settings, gates, findings, [facts])
         marks.append(time.perf_counter())
-        document = make_document(
+        document = create_document(
             run={"id": "made-up", "version": "0", "started": "2026-01-01T00:00:00+00:00", "seconds": 3600.0,
                  "finished": "2026-01-01T01:00:00+00:00", "command": ["pytest"], "directory": name, "seed": seed},
             plan=plan,

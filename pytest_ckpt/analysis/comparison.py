@@ -286,9 +286,9 @@ def _not_decided(off: Plain, on: Plain, rows: Sequence[Plain]) -> Iterator[str]:
         if kind not in kinds:
             continue
         for number, report in (("first", off), ("second", on)):
-            asked = [v for v in report.get("requirements") or () if v["id"] == requirement]
-            lacking = [v["subject"] for v in asked if v["outcome"] != "met"]
-            if not asked or lacking:
+            verdicts = [v for v in report.get("requirements") or () if v["id"] == requirement]
+            lacking = [v["subject"] for v in verdicts if v["outcome"] != "met"]
+            if not verdicts or lacking:
                 yield (
                     f"{requirement} was not met in the {number} run{' of ' + ', '.join(lacking) if lacking else ''}: "
                     f"its {kind}s may have been served from memory."

@@ -122,9 +122,9 @@ def simulate_runs(
         drained = np.where(trained >= until, reached * times.every, 0)
         only_target = chance.random_sample(runs) < times.target_share
         kept = np.where(only_target, drained, undrained + cycles)
-        gone = np.where(fails, undrained + cycles - kept, 0)
+        lost_saves = np.where(fails, undrained + cycles - kept, 0)
         phase = trained - cycles * interval
-        lost_work += np.where(fails, phase, 0) + gone * (interval - usual)
+        lost_work += np.where(fails, phase, 0) + lost_saves * (interval - usual)
         is_saving = phase >= interval - chance.choice(lost, runs)
         is_written = (cycles > 0) & (phase < until) & (times.every == 1)
         met_save += fails & (trained > 0) & (is_saving | is_written)

@@ -17,7 +17,7 @@ _Plain = Mapping[str, Any]
 _Of = tuple[_Plain, _Plain]
 
 
-def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
+def create_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
     """Return the trend of a history, as plain types (schema pytest-ckpt/trend/1).
 
     The trend is a list of series. A point of a series is one run, with the median time, the slowest time and the

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     report = read_report(directory)
     document = judge_sealed_directory(directory, {})
     measurements = [from_plain(Measurement, m) for m in document["measurements"]]
-    left_out = [f"{m.subject}: {why}" for m in measurements if (why := unavailable_reason(m))]
+    left_out = [f"{m.subject}: {reason}" for m in measurements if (reason := unavailable_reason(m))]
     fitting = [m for m in measurements if not unavailable_reason(m)]
     if not fitting:
         described = "".join(f"\n  {line}" for line in left_out) or " It has no measurements."

@@ -80,10 +80,10 @@ def _crashed(error: Exception, words: Sequence[str]) -> int:
     """Report an internal error in one sentence, write its traceback to a file, and return the exit code."""
     from pytest_ckpt.grading.grading import EXIT_CRASHED  # noqa: PLC0415
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
-    from pytest_ckpt.run.crash import keep_traceback  # noqa: PLC0415
+    from pytest_ckpt.run.crash import store_traceback  # noqa: PLC0415
     from pytest_ckpt.support.redaction import Redactor  # noqa: PLC0415
 
-    print(printable(f"pytest-ckpt: {keep_traceback(error, None, Redactor.of(os.environ, words))}"), file=sys.stderr)
+    print(printable(f"pytest-ckpt: {store_traceback(error, None, Redactor.of(os.environ, words))}"), file=sys.stderr)
     return EXIT_CRASHED
 
 

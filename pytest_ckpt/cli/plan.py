@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
     settings = resolve(options_of_command_line(args), {}, engines=find_engines(), environment=os.environ)
     spec, target, gates, catalogue = None, None, None, REQUIREMENTS
     if settings.target:
-        from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of  # noqa: PLC0415
+        from pytest_ckpt.targets.schemes import create_target, known_targets, spec_of  # noqa: PLC0415
 
         spec = spec_of(settings.target, known_targets())
-        target = make_target(spec, settings.target).describe()
+        target = create_target(spec, settings.target).describe()
         catalogue = offered(REQUIREMENTS, target.capabilities)
         settings, gates = settle(settings, target.gate_kind, catalogue)
     table = gates or (load_gates(settings.gate_table, "") if settings.gate_table != "auto" else None)

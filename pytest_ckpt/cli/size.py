@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the storage that each cluster requires. Return 0."""
     from pytest_ckpt.report.size import document_of, size_lines, size_sections, table_of  # noqa: PLC0415
     from pytest_ckpt.sizing.demands import RetentionDemand, size_rows  # noqa: PLC0415
-    from pytest_ckpt.sizing.plan import refuse_options_of_own_models  # noqa: PLC0415
+    from pytest_ckpt.sizing.plan import refuse_user_model_options  # noqa: PLC0415
 
     given = options_of_command_line(args, _OPTIONS) | {"ckpt_model": args.ckpt_model}
     given |= {option.ini_name: getattr(args, option.ini_name) for option in _TIERS}
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         save_seconds=_read(args, "save_time", parse_duration, 1e-3) if args.save_time else None,
         load_seconds=_read(args, "load_time", parse_duration, 1e-3) if args.load_time else None,
     )
-    refuse_options_of_own_models(settings[0])
+    refuse_user_model_options(settings[0])
     models = settings[0].models
     document = document_of(size_rows(models, settings, keeping), keeping, settings[0])
     if args.table:

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the trend of many runs. Return 1 if a series became slower by --fail-on-regression or more, otherwise 0."""
-    from pytest_ckpt.analysis.trend import make_trend  # noqa: PLC0415
+    from pytest_ckpt.analysis.trend import create_trend  # noqa: PLC0415
     from pytest_ckpt.evidence.history import compare_with_reports, read_history  # noqa: PLC0415
     from pytest_ckpt.report.trend import trend_lines, trend_sections  # noqa: PLC0415
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     history = Path(args.directory)
     entries, notices = read_history(history)
     entries, differences = compare_with_reports(history, entries)
-    document = make_trend(entries, [*notices, *differences], regression)
+    document = create_trend(entries, [*notices, *differences], regression)
     if args.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 

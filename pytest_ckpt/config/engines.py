@@ -52,9 +52,9 @@ class Engines:
         loaded.
         """
         if name not in self.known:
-            if why := _NOT_OURS.get(name):
+            if reason := _NOT_OURS.get(name):
                 raise UsageError(
-                    f"{OPTION} {name}: {why}", f"Choose an available engine, such as {OPTION}={DEFAULT.name}."
+                    f"{OPTION} {name}: {reason}", f"Choose an available engine, such as {OPTION}={DEFAULT.name}."
                 )
             raise ValueError(f"one of {', '.join(self.known)} is expected{nearest(name, self.known)}")
         return self.known[name]()

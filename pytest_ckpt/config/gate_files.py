@@ -90,8 +90,8 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
         return gates
     # Some requirements are judged only if an option supplies a command. For these, "required" and "where given" are
     # equivalent.
-    asked = {name: known for name, known in known_names(catalogue).items() if not _needs_input(name, catalogue)}
-    return with_relaxations(gates, built_in(gate_kind), asked)
+    applicable = {name: known for name, known in known_names(catalogue).items() if not _needs_input(name, catalogue)}
+    return with_relaxations(gates, built_in(gate_kind), applicable)
 
 
 def _needs_input(name: str, catalogue: Mapping[str, Requirement]) -> bool:

@@ -164,17 +164,17 @@ def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...
     return named, order
 
 
-def experts_of(tensors: Sequence[Listed], said: int) -> int:
+def experts_of(tensors: Sequence[Listed], declared: int) -> int:
     """Return the number of experts in a layer, from the tensors of experts; 0 without such tensors.
 
-    ``said`` is the number in the configuration. It is used if the tensor names contain no numbers. Raises ValueError if
-    the tensors do not fit the number.
+    ``declared`` is the number in the configuration. It is used if the tensor names contain no numbers. Raises
+    ValueError if the tensors do not fit the number.
     """
     numbers = {int(found[1]) for tensor in tensors if (found := _EXPERT.search(tensor.name)) and found[1]}
     joint = {tensor.shape[0] for tensor in tensors if (found := _EXPERT.search(tensor.name)) and not found[1]}
     if not numbers and not joint:
         return 0
-    count = max(numbers) + 1 if numbers else said or min(joint)
+    count = max(numbers) + 1 if numbers else declared or min(joint)
     if (numbers and count != len(numbers)) or any(size % count for size in joint):
         raise ValueError(f"its layers have different counts of experts, and {count} are expected in each")
     return count

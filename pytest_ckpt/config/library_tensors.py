@@ -192,9 +192,9 @@ def _absent(given: ConfigFields, text: Any) -> list[str]:
 
     For an omitted field, the library would use its default, which is the size of another model.
     """
-    said = set(given).union(*(value for value in given.values() if isinstance(value, dict)))
+    named = set(given).union(*(value for value in given.values() if isinstance(value, dict)))
     wanted = (_SIZES["hidden"], _SIZES["vocabulary"], "num_hidden_layers")
-    return [n for n in wanted if hasattr(text, n) and said.isdisjoint((n, text.attribute_map.get(n, n)))]
+    return [n for n in wanted if hasattr(text, n) and named.isdisjoint((n, text.attribute_map.get(n, n)))]
 
 
 def _unread(given: ConfigFields, config: Any, where: str = "") -> Iterator[str]:
@@ -215,11 +215,11 @@ def _unread(given: ConfigFields, config: Any, where: str = "") -> Iterator[str]:
 def _sentence(error: Exception) -> str:
     """Return an error message of the library in one line, without Python terms."""
     lines = [_OF_PYTHON.sub("", line.strip()).rstrip(".:") for line in str(error).splitlines() if line.strip()]
-    says = "; ".join(lines[:2])[:200]
-    if not says or isinstance(error, _OF_A_WRONG_FIELD) or _FOR_PROGRAMMERS.search(says):
-        field = _FIELD.search(says)
-        says = f"{field[0] if field else 'a field'} is missing or has a value of another type than its class expects"
-    return f"transformers cannot build it: {says}"
+    message = "; ".join(lines[:2])[:200]
+    if not message or isinstance(error, _OF_A_WRONG_FIELD) or _FOR_PROGRAMMERS.search(message):
+        field = _FIELD.search(message)
+        message = f"{field[0] if field else 'a field'} is missing or has a value of another type than its class expects"
+    return f"transformers cannot build it: {message}"
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ class Models:
         return next(iter(alike.values())) if len(alike) == 1 else None
 
 
-def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
+def recorded_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
     """Return {name: model} for the users' models that the checkpoints of a plan define.
 
     Each model has two entries: one with its own name, and one with the name by which the user chose it.
@@ -230,22 +230,22 @@ def _from_json(given: ConfigFields) -> Numbers:
     try:
         return from_config(given)
     except UncountedError as error:
-        why = str(error)
+        reason = str(error)
     from pytest_ckpt.config.library_models import EXTRA, from_library, is_installed  # noqa: PLC0415 - rarely needed
 
     if not isinstance(given.get("model_type"), str):
-        raise ValueError(why)
+        raise ValueError(reason)
     if not is_installed():
-        raise ValueError(f"{why}. If transformers knows it, the extra counts it: {EXTRA}")
+        raise ValueError(f"{reason}. If transformers knows it, the extra counts it: {EXTRA}")
     try:
         found = from_library(json.dumps(given))
     except ValueError as error:
         # Only the library knows this family, so its error is the final answer.
-        raise ValueError(f"{why}. {error}" if given["model_type"] in FAMILIES else str(error)) from None
+        raise ValueError(f"{reason}. {error}" if given["model_type"] in FAMILIES else str(error)) from None
     if not isinstance(found, str):
         return found
     code = ". Code that auto_map names is never run" if given.get("auto_map") else ""
-    raise ValueError(f"{why}. {found} does not know it either{code}")
+    raise ValueError(f"{reason}. {found} does not know it either{code}")
 
 
 def checked_model(model: Model) -> Model:
@@ -296,9 +296,9 @@ def checked_model(model: Model) -> Model:
         ),
         (bool(own.key_value_rank) != bool(own.value_size), "latent attention has both key_value_rank and value_size"),
     )
-    for is_wrong, why in wrong:
+    for is_wrong, reason in wrong:
         if is_wrong:
-            raise ValueError(why)
+            raise ValueError(reason)
     _check_kinds(model, own)
     return named(model)
 

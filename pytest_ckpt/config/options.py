@@ -156,20 +156,20 @@ def _without_omitted(suites: tuple[str, ...], profile: Profile) -> tuple[str, ..
     return tuple(suite for suite in suites if suites != SUITES or suite not in profile.left_out)
 
 
-def _planned_operations(said: int | None, wanted: Assurance | None, profile: Profile) -> int:
+def _planned_operations(stated: int | None, wanted: Assurance | None, profile: Profile) -> int:
     """Return the number of saves of a run. The number of loads is the same.
 
-    ``said`` is the number that the user gave. Raises UsageError if it is too small for the confidence ``wanted``.
+    ``stated`` is the number that the user gave. Raises UsageError if it is too small for the confidence ``wanted``.
     """
     if wanted is None:
-        return said or profile.operations
+        return stated or profile.operations
     needed = trials_for(wanted.share, wanted.confidence, wanted.misses)
-    if said and said < needed:
+    if stated and stated < needed:
         raise UsageError(
-            f"--ckpt-operations {said} with --ckpt-confidence: that confidence needs {needed} saves and loads.",
+            f"--ckpt-operations {stated} with --ckpt-confidence: that confidence needs {needed} saves and loads.",
             "Leave one of them out: --ckpt-confidence sets the number of operations itself.",
         )
-    return said or max(needed, profile.operations)
+    return stated or max(needed, profile.operations)
 
 
 def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _SourcedText]:
@@ -285,10 +285,10 @@ def _check_commits(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
     for strategy in strategies:
         for engine in engines:
             if engine.files.commit and (strategy.saves_deltas or strategy.tiers):
-                why = "saves some checkpoints as pages" if strategy.saves_deltas else "saves to a directory first"
+                reason = "saves some checkpoints as pages" if strategy.saves_deltas else "saves to a directory first"
                 ways = " or ".join(s.name for s in STRATEGIES if not (s.saves_deltas or s.tiers or s.compresses))
                 raise UsageError(
-                    f"--ckpt-strategy {strategy.name} with --ckpt-engine {engine.name}: this strategy {why}. The "
+                    f"--ckpt-strategy {strategy.name} with --ckpt-engine {engine.name}: this strategy {reason}. The "
                     "library of this engine saves whole checkpoints to a bucket and commits them itself.",
                     f"Take --ckpt-strategy={ways}, or --ckpt-engine=stream.",
                 )
@@ -419,7 +419,7 @@ def _text(value: Any) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
+def command_line_of(settings: Settings, without: tuple[str, ...] = ()) -> str:
     """Return the given options as one text of command-line arguments. ``without`` lists options to leave out."""
     texts = {o.option: o for o in settings.origins if o.source != "default" and o.option not in without}
     words = []

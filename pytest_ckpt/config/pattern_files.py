@@ -45,7 +45,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FoundPattern:
+class LoadedPattern:
     """A pattern with its file name, its text, and the digest of the text."""
 
     file: str
@@ -54,7 +54,7 @@ class FoundPattern:
     pattern: Pattern
 
 
-def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
+def load_pattern(word: str, option: str = OPTION) -> LoadedPattern:
     """Return the built-in pattern with the name ``word``, or the pattern in the file ``word``. Raises UsageError."""
     path = shipped_path(word) if word in SHIPPED else user_path(word, option)
     if word not in SHIPPED and "/" not in word and not word.endswith(".json"):
@@ -82,7 +82,7 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
         ) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{option} {word}: {error}.", "Name a file that pytest-ckpt record wrote, as it is.") from None
-    return FoundPattern(file=path.name, sha256=hashlib.sha256(data).hexdigest(), text=text, pattern=found)
+    return LoadedPattern(file=path.name, sha256=hashlib.sha256(data).hexdigest(), text=text, pattern=found)
 
 
 def with_pattern(
@@ -122,7 +122,7 @@ def _with_pattern(engine: EngineSpec, word: str, pace: str, deadline_seconds: fl
     return engine._replace(files=engine.files._replace(pattern=kept))
 
 
-def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> None:
+def _check_pauses(found: LoadedPattern, word: str, deadline_seconds: float) -> None:
     """Raise UsageError if a pattern has no pauses, or a pause of ``deadline_seconds`` or longer.
 
     A rank in such a pause would be reported as hung.

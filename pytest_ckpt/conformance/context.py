@@ -188,7 +188,7 @@ class ObservedRace:
     wanted: int
     minimum: int
     changes: int = 0
-    looks: int = 0
+    observations: int = 0
     _began: float = field(default_factory=time.monotonic)
 
     def goes_on(self, findings: Findings) -> bool:
@@ -197,11 +197,11 @@ class ObservedRace:
         Raises NotRun after the timeout if there were fewer than ``minimum`` changes or reads, and no anomaly.
         """
         if not self._is_over:
-            return self.changes < self.wanted or (self.looks < self.wanted and not findings.anomaly_count)
-        if min(self.changes, self.looks) < self.minimum and not findings.anomaly_count:
+            return self.changes < self.wanted or (self.observations < self.wanted and not findings.anomaly_count)
+        if min(self.changes, self.observations) < self.minimum and not findings.anomaly_count:
             seconds = time.monotonic() - self._began
             raise NotRun(
-                f"{counted(self.changes, self.change)} and {counted(self.looks, self.look)} were made in "
+                f"{counted(self.changes, self.change)} and {counted(self.observations, self.look)} were made in "
                 f"{format_seconds(seconds)}, and {self.minimum:,} of each are needed: while the name was in use, "
                 f"each {self.change} took {format_seconds(seconds / self.changes)} on average"
             )

@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_ckpt import __version__
 from pytest_ckpt.config.engines import known_engines, recorded_engine
 from pytest_ckpt.config.gate_files import built_in, load_gates
-from pytest_ckpt.config.models import kept_models
+from pytest_ckpt.config.models import recorded_models
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
 from pytest_ckpt.evidence.run_files import (
@@ -30,7 +30,7 @@ from pytest_ckpt.evidence.run_files import (
     read_observations,
     read_report,
 )
-from pytest_ckpt.evidence.starts import all_starts, completed, other_measurements
+from pytest_ckpt.evidence.starts import additional_measurements, all_starts, completed
 from pytest_ckpt.evidence.unfinished import as_incomplete, decidable, is_unfinished, report_before_measurements
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
@@ -50,7 +50,7 @@ from pytest_ckpt.grading.catalogue import (
     offered,
     recorded,
 )
-from pytest_ckpt.grading.document import make_document
+from pytest_ckpt.grading.document import create_document
 from pytest_ckpt.grading.grading import (
     EXIT_CRASHED,
     EXIT_INCOMPLETE,
@@ -63,7 +63,7 @@ from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import (
-    OtherMeasurement,
+    AdditionalMeasurement,
     decide,
     decide_observed,
     not_run,
@@ -90,7 +90,7 @@ class _Facts:
     gates: Gates
     measurements: Mapping[str, Measurement]
     observations: Mapping[tuple[str, str], Observation]
-    others: Mapping[str, Sequence[OtherMeasurement]]
+    others: Mapping[str, Sequence[AdditionalMeasurement]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +117,7 @@ class JudgedRun:
 
     def document(self, *, foresees: bool = True) -> Document:
         """Return the new report of the run. It contains a forecast only with ``foresees``."""
-        document = make_document(
+        document = create_document(
             foresees=foresees,
             # The certificate in the directory belongs to the original judgement.
             run={**self.report["run"], "directory": ""},
@@ -163,8 +163,8 @@ def judged_run(
     gate_file = command_line.get("ckpt_gate_table")
     gates = load_gates(gate_file, target.gate_kind, catalogue) if gate_file else fitting(Gates, report["gate_table"])
     later = {check.name: "off" for check in CHECKS if check.name not in names}
-    asked = dataclasses.replace(gates, kinds=gates.kinds | later)
-    settings = dataclasses.replace(settings, suites=chosen_suites(settings, asked, catalogue))
+    gates_with_later = dataclasses.replace(gates, kinds=gates.kinds | later)
+    settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates_with_later, catalogue))
     plan = plan_run(settings, target, gates.table)
     measurements = completed(directory, plan)
     if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
@@ -175,17 +175,17 @@ def judged_run(
     facts = _Facts(
         kind=target.kind,
         plan=plan,
-        gates=asked,
+        gates=gates_with_later,
         measurements={str(m.subject): m for m in measurements},
         observations={(o.requirement, o.subject): o for o in observations},
-        others=other_measurements(directory, plan),
+        others=additional_measurements(directory, plan),
     )
     verdicts = _verdicts(report, settings, facts, catalogue, as_recorded=as_recorded, decides_all=decides_all)
     waivers = tuple(fitting(Waiver, w) for w in report.get("waivers", []))
     judgement = judge_run(
         plan,
         settings,
-        asked,
+        gates_with_later,
         verdicts,
         measurements,
         waivers,
@@ -313,7 +313,7 @@ def recorded_settings(
         fields,
         ini_source="the run",
         engines=known_engines(recorded),
-        kept=kept_models(report["checkpoints"]),
+        kept=recorded_models(report["checkpoints"]),
     )
 
 

@@ -122,7 +122,7 @@ def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
     return key
 
 
-def is_made_by(signature: Signature, envelope: Envelope, key: Ed25519PublicKey) -> bool:
+def is_signed_with(signature: Signature, envelope: Envelope, key: Ed25519PublicKey) -> bool:
     """Whether a signature of the envelope was made with the private key that belongs to ``key``."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
 

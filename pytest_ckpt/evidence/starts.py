@@ -27,7 +27,7 @@ from pytest_ckpt.facts.failure import Failure, describe_failure
 from pytest_ckpt.facts.measurement import Measurement, Operation, with_patterns_of
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.starts import End, InterruptedWork, Start, is_interruption
-from pytest_ckpt.judging.verdicts import OtherMeasurement
+from pytest_ckpt.judging.verdicts import AdditionalMeasurement
 from pytest_ckpt.sizing.plan import Plan
 from pytest_ckpt.support.strict_json import parse, read_lines
 
@@ -74,7 +74,7 @@ def completed(
     return measurements
 
 
-def other_measurements(directory: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
+def additional_measurements(directory: Path, plan: Plan) -> dict[str, tuple[AdditionalMeasurement, ...]]:
     """Return {subject: its additional measurements}: interrupted ones, and those that only add access patterns.
 
     Raises UsageError for an invalid file.
@@ -84,15 +84,15 @@ def other_measurements(directory: Path, plan: Plan) -> dict[str, tuple[OtherMeas
     return {subject: tuple(o for others in by_kind for o in others.get(subject, ())) for subject in subjects}
 
 
-def _read(directory: Path, kind: str, plan: Plan) -> dict[str, list[OtherMeasurement]]:
-    found: dict[str, list[OtherMeasurement]] = {}
+def _read(directory: Path, kind: str, plan: Plan) -> dict[str, list[AdditionalMeasurement]]:
+    found: dict[str, list[AdditionalMeasurement]] = {}
     for place in _places(directory):
         for planned in plan.checkpoints:
             file = place / kind / f"{planned.subject.slug}.json"
             if file.exists():
                 measurement = read_measurement(file, planned)
                 # Interrupted work is moved when the next start begins.
-                other = OtherMeasurement(start=int(place.name), measurement=measurement)
+                other = AdditionalMeasurement(start=int(place.name), measurement=measurement)
                 found.setdefault(str(planned.subject), []).append(other)
     return found
 

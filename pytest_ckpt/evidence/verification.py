@@ -267,9 +267,9 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
             f"the signed digests differ from the files of the directory ({_stated(envelope.payload, sha256)})"
         )
     if keys:
-        from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415
+        from pytest_ckpt.evidence.signing import is_signed_with, key_id  # noqa: PLC0415
 
-        known = [(s, key) for s in envelope.signatures for key in keys if is_made_by(s, envelope, key)]
+        known = [(s, key) for s in envelope.signatures for key in keys if is_signed_with(s, envelope, key)]
         if not known:
             faults.append("no signature in it was made with a private key that belongs to --key")
         elif any(s.keyid != key_id(key) for s, key in known):
@@ -336,7 +336,7 @@ def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signe
 
     Whether the signed content matches the directory is not checked here (see `check_signature`).
     """
-    from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - its library may be missing
+    from pytest_ckpt.evidence.signing import is_signed_with, key_id  # noqa: PLC0415 - its library may be missing
 
     known: dict[str, KnownKey] = {}
     for one in keys:
@@ -351,7 +351,7 @@ def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signe
         except (OSError, ValueError):
             continue
         for signature in envelope.signatures:
-            makers = (k for k, one in known.items() if is_made_by(signature, envelope, one.key))
+            makers = (k for k, one in known.items() if is_signed_with(signature, envelope, one.key))
             signed.setdefault(next(makers, f"?{signature.keyid:.64}"), []).append(name)
     return tuple(
         Signer(

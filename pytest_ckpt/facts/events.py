@@ -326,7 +326,7 @@ class SubjectEvents:
     integrity: Integrity | None = None
     found: dict[str, object] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
-    looks: list[tuple[Awaited, tuple[DelayedHost, ...]]] = field(default_factory=list)
+    host_waits: list[tuple[Awaited, tuple[DelayedHost, ...]]] = field(default_factory=list)
     end: MeasurementDone | None = None
 
     def record(self, event: Event) -> None:
@@ -338,7 +338,7 @@ class SubjectEvents:
         elif isinstance(event, CeilingsMeasured):
             self.client_ceilings = event.ceilings
         elif isinstance(event, HostsWaited):
-            self.looks.append((event.awaited, event.late))
+            self.host_waits.append((event.awaited, event.late))
         elif isinstance(event, DurabilityCounted):
             self.durability = event.durability
         elif isinstance(event, IntegrityCompared):
@@ -376,7 +376,7 @@ class SubjectEvents:
             "data": end and end.data,
             "client_proofs": end and end.client_proofs,
             "host_loads": end.host_loads if end else (),
-            "host_waits": added_up(self.looks),
+            "host_waits": added_up(self.host_waits),
         }
 
 

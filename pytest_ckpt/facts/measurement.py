@@ -563,7 +563,7 @@ def with_patterns_of(measurement: Measurement, added: Measurement) -> Measuremen
     own, other = measurement.patterns or Patterns(), added.patterns or Patterns()
     names = [name for name in PATTERN_NAMES if own.found(name) is None]
     found = {name: other.found(name) for name in names}
-    not_run = {name: why for name, why in other.not_run.items() if name in names and name not in own.not_run}
+    not_run = {name: reason for name, reason in other.not_run.items() if name in names and name not in own.not_run}
     if not any(value is not None for value in found.values()) and not not_run and not added.failure:
         return measurement
     patterns = replace(own, **found, not_run=own.not_run | not_run)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class StrategySpec(NamedTuple):
     """One strategy.
 
-    - ``make``: "module:class", imported only by the ranks (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
+    - ``make``: "module:class", imported only by the ranks (`pytest_ckpt.ranks.strategies.protocol.StrategyFactory`).
     - ``blocks``: the job waits until a save is committed. If False, simulated training steps run during every save.
     - ``stages``: the state is copied before it is written. A rank needs memory for two copies, and the engine must be
       able to save a copy.

@@ -134,8 +134,8 @@ class Access:
     @property
     def words(self) -> tuple[str, ...]:
         """The options that give the clean-up command the same access, quoted for a shell."""
-        told = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
-        return tuple(f"--{name}={shlex.quote(value)}" for name, value in told if value)
+        parameters = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
+        return tuple(f"--{name}={shlex.quote(value)}" for name, value in parameters if value)
 
     def of_client(self, number: int) -> Access:
         """Return the access of client ``number``, from 0. Clients begin with different endpoints, in turn."""

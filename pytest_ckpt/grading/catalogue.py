@@ -155,8 +155,8 @@ def chosen_suites(
     if settings.suites != ("auto",):
         there = {r.suite for r in catalogue.values()}
         return tuple(suite for suite in settings.suites if suite in there)
-    asked = requirements_of_run(settings, gates, catalogue)
-    wanted = {r.suite for r in asked if gates_something(r, settings, gates)}
+    requirements = requirements_of_run(settings, gates, catalogue)
+    wanted = {r.suite for r in requirements if gates_something(r, settings, gates)}
     # The gate table does not list these suites, but the user chose them.
     wanted |= {"strategies"} if settings.preemption_notice_seconds else set()
     wanted |= {"serving"} if settings.serving_limit_seconds else set()
@@ -263,5 +263,5 @@ def known_subjects(
     plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> dict[str, list[str]]:
     """Return {requirement id: names of its subjects} for every requirement of a run."""
-    asked = requirements_of_run(settings, gates, catalogue)
-    return {r.id: [subject for subject, _, _ in subjects_of(r, plan, settings, gates)] for r in asked}
+    requirements = requirements_of_run(settings, gates, catalogue)
+    return {r.id: [subject for subject, _, _ in subjects_of(r, plan, settings, gates)] for r in requirements}

@@ -352,7 +352,7 @@ def plugin_sentences(plugins: Iterable[PluginFacts]) -> list[str]:
     ]
 
 
-def make_document(
+def create_document(
     *,
     run: Mapping[str, Any],
     plan: Plan,

@@ -109,8 +109,8 @@ def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, Ho
             unknown.setdefault(network.unavailable_reason, []).append(host)
     sentences = [
         f"whether clients were the limit is not known: the network of {named_hosts(names)} was not measured: "
-        f"{why.rstrip('.')}"
-        for why, names in unknown.items()
+        f"{reason.rstrip('.')}"
+        for reason, names in unknown.items()
     ]
     for measurement in measurements:
         rates = host_rates(measurement, networks)

@@ -257,10 +257,10 @@ def unmeasured(
 ) -> list[str]:
     """Return the planned subjects that no requirement of the chosen suites applies to, one sentence each."""
     chosen = chosen_suites(settings, gates, catalogue)
-    asked = [
+    requirements = [
         r for r in requirements_of_run(settings, gates, catalogue) if r.suite in chosen and r.is_requested(settings)
     ]
-    judged = {c.subject for r in asked if r.suite != "conformance" for c in checkpoints_of_requirement(r, plan)}
+    judged = {c.subject for r in requirements if r.suite != "conformance" for c in checkpoints_of_requirement(r, plan)}
     judged |= compared_with(plan, settings, judged)
     return [
         f"{c.subject} will not be measured: the selected suites have no requirement for strategy {c.strategy.name}. "
@@ -273,8 +273,8 @@ def unmeasured(
 def requires_cold(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> bool:
     """Return whether a certificate of this run requires COLD: loads must come from the storage, not from a cache."""
     chosen = chosen_suites(settings, gates, catalogue)
-    asked = requirements_of_run(settings, gates, catalogue)
-    return any(r.id == "COLD" and r.suite in chosen and gates_something(r, settings, gates) for r in asked)
+    requirements = requirements_of_run(settings, gates, catalogue)
+    return any(r.id == "COLD" and r.suite in chosen and gates_something(r, settings, gates) for r in requirements)
 
 
 def refusals(problems: Sequence[UsageError]) -> list[Obstacle]:
@@ -294,11 +294,11 @@ def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
 def _not_requested(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:
     """Yield an obstacle for each required suite that was not chosen, and for each input that required checks lack."""
     chosen = chosen_suites(settings, gates, catalogue)
-    asked = [r for r in requirements_of_run(settings, gates, catalogue) if gates_something(r, settings, gates)]
-    for suite in dict.fromkeys(r.suite for r in asked if r.suite not in chosen):
+    requirements = [r for r in requirements_of_run(settings, gates, catalogue) if gates_something(r, settings, gates)]
+    for suite in dict.fromkeys(r.suite for r in requirements if r.suite not in chosen):
         yield Obstacle(grade="incomplete", text=f"{suite.capitalize()} suite not selected.", remedy="--ckpt-suite=auto")
     needs: dict[str, list[str]] = {}
-    for requirement in asked:
+    for requirement in requirements:
         for check in checks_of_run(requirement, settings, gates) if requirement.suite in chosen else ():
             is_required = gates.kind(check.requirement, check.subject, requirement.severity) == "required"
             if is_required and not is_given(check, settings):

@@ -155,13 +155,13 @@ def _of_clients(plan: Plan, measured: Sequence[Measurement], of_one_host: str) -
 def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_files: bool) -> Iterator[str]:
     if not has_files or settings.power_cut or settings.fault_command or has_proven_fsync(measured):
         return
-    why = next((text for m in measured if m.client_proofs and (text := describe_effect(m.client_proofs))), "")
+    reason = next((text for m in measured if m.client_proofs and (text := describe_effect(m.client_proofs))), "")
     yield " ".join(
         filter(
             None,
             (
                 "Durability was acknowledged, not proven.",
-                why,
+                reason,
                 "Neither a power cut (--ckpt-actions [power_cut] command) nor a failure of a component "
                 "(--ckpt-actions [failover] fault) was tried.",
             ),

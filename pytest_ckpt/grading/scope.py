@@ -132,10 +132,10 @@ def missing_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
     if not gates.up_to:
         return None
     wanted = MODELS[gates.up_to]
-    held = [c for c in plan.runnable if not c.rehearsal]
-    if any(_covers(c, wanted) for c in held):
+    checkpoints = [c for c in plan.runnable if not c.rehearsal]
+    if any(_covers(c, wanted) for c in checkpoints):
         return None
-    largest = max((c.layout.model for c in held), key=lambda model: model.parameters, default=None)
+    largest = max((c.layout.model for c in checkpoints), key=lambda model: model.parameters, default=None)
     has = (
         f"the largest that this run saves as it must is {largest.label}"
         if largest

@@ -100,8 +100,8 @@ def simulated_row(
     usual, background = fmean(times.lost_seconds), fmean(times.background_seconds)
     minimum = max(_MINIMUM_OF_SAVES * max(times.lost_seconds), *(cost.minimum_interval_seconds for cost in costs))
     best = max(minimum, daly_interval_seconds(usual, limits.mttf_seconds) + usual)
-    asked = best if rules.takes_best else rules.interval_seconds or limits.interval_seconds
-    interval = max(minimum, asked)
+    interval_chosen = best if rules.takes_best else rules.interval_seconds or limits.interval_seconds
+    interval = max(minimum, interval_chosen)
     found = simulate_runs(
         times,
         interval_seconds=interval,

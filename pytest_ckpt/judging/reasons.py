@@ -310,7 +310,7 @@ def _of_table(table: str, reasons: Sequence[Reason]) -> list[Reason]:
     return [reason for reason in reasons if table in (reason.tables or (table,))]
 
 
-def is_own_limit(requirement: str, subject: str, gates: Gates) -> bool:
+def is_default_limit(requirement: str, subject: str, gates: Gates) -> bool:
     """Whether a limit is a default of this program that the operator's gate table does not set."""
     is_set = bool(gates.extends) and gates.limit(requirement, subject, None) is not None
     found = reason_of(requirement, subject, gates.table)

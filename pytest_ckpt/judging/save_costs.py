@@ -149,5 +149,5 @@ def describe_loss(cost: SaveCost) -> str:
     """Return a phrase on the part of a save's lost training time that the storage causes."""
     extra = format_seconds(max(0.0, cost.extra_seconds))
     waited = format_seconds(cost.blocked_seconds - cost.copying_seconds)
-    beside = " (without the copy)" if cost.copying_seconds else ""
-    return f"blocked {waited}{beside} + {extra} by slower steps"
+    exclusion = " (without the copy)" if cost.copying_seconds else ""
+    return f"blocked {waited}{exclusion} + {extra} by slower steps"

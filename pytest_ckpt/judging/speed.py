@@ -100,8 +100,8 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     wanted = assurance or Assurance(confidence=CONFIDENCE, share=SHARE)
     # Operations that the client delayed count as misses here, which lowers the bound; a verdict that is met always has
     # a bound.
-    is_held_up = not is_met and len(over) > len(blamed)
-    bound = _bound(operations, limit, wanted.confidence, allowed_misses, is_held_up=is_held_up)
+    is_delayed = not is_met and len(over) > len(blamed)
+    bound = _bound(operations, limit, wanted.confidence, allowed_misses, is_delayed=is_delayed)
     estimate = _estimate(operations, wanted)
     detail += tuple(HOW_SURE + sentence for sentence in _confidence(kind, limit, bound, estimate))
     if is_failed:
@@ -179,15 +179,15 @@ def _is_exact(operations: Sequence[Operation]) -> bool:
 
 
 def _bound(
-    operations: Sequence[Operation], limit: float, confidence: float, allowed: int, *, is_held_up: bool
+    operations: Sequence[Operation], limit: float, confidence: float, allowed: int, *, is_delayed: bool
 ) -> AcceptanceBound | None:
     """Return the conclusion from these operations about all others; None if there is none.
 
-    ``is_held_up``: the client delayed an operation that is over the limit. Whether the storage would meet the limit is
+    ``is_delayed``: the client delayed an operation that is over the limit. Whether the storage would meet the limit is
     then unknown, so there is no conclusion.
     """
     met, trials = sum(o.seconds <= limit for o in operations), len(operations)
-    if not met or is_held_up or not (_is_exact(operations) or met == trials):
+    if not met or is_delayed or not (_is_exact(operations) or met == trials):
         return None
     share = shown_share(trials, met, confidence)
     return AcceptanceBound(trials=trials, met=met, share=share, confidence=confidence, misses_allowed=allowed)
@@ -242,12 +242,12 @@ def _starved(operation: Operation) -> float:
 
 def _share(operation: Operation) -> str:
     """Return sentences on the time that an operation waited for the client; empty if that time is short."""
-    told = ""
+    note = ""
     if _stalled(operation) >= _REPORTED_STALL * operation.seconds:
-        told += f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."
+        note += f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."
     if _starved(operation) >= _REPORTED_STARVED * operation.seconds:
-        told += f" For {format_seconds(_starved(operation))} of it a rank waited for a CPU."
-    return told
+        note += f" For {format_seconds(_starved(operation))} of it a rank waited for a CPU."
+    return note
 
 
 def _rate_of_client(operation: Operation, measurement: Measurement) -> str:

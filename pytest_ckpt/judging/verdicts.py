@@ -20,7 +20,7 @@ from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.given import JudgedFacts
 from pytest_ckpt.judging.host_load import busy_host, on_busy_host
-from pytest_ckpt.judging.reasons import is_own_limit
+from pytest_ckpt.judging.reasons import is_default_limit
 from pytest_ckpt.judging.remedies import explain, next_of, next_of_failure
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.limits import ClusterLimits
@@ -90,7 +90,7 @@ def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: 
     if (
         decision.reason in ("over limit", "uneven")
         and severity == "required"
-        and is_own_limit(requirement.id, subject, gates)
+        and is_default_limit(requirement.id, subject, gates)
     ):
         severity = "advisory"
         because = f"{decision.because} The limit is a default of this program: this is reported and does not decide."
@@ -121,7 +121,7 @@ KIND_OF: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OtherMeasurement:
+class AdditionalMeasurement:
     """Another measurement of the judged subject, made by start number ``start`` of the run.
 
     It is incomplete, or a later start made it to add patterns to the judged measurement.
@@ -134,7 +134,7 @@ class OtherMeasurement:
 def verdict_over_starts(
     verdict: Verdict,
     requirement: Requirement,
-    others: Sequence[OtherMeasurement],
+    others: Sequence[AdditionalMeasurement],
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:

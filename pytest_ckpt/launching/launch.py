@@ -156,7 +156,7 @@ def _first(lines: list[str], maximum_bytes: int) -> list[str]:
     return lines[:count]
 
 
-def keep_command(directory: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
+def store_command(directory: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
     """Write the launcher's command, and the changes of its environment, to two files in ``directory``.
 
     The second file has the variables that were added or changed, and the names of removed variables. Unchanged
@@ -361,7 +361,7 @@ class Launch:
             command = self._launcher.command(processes)
             environment = self._launcher.environment(self._run_id, scratch.path if scratch else "")
             shown = environment | {CONTROLLER: callers.environment[CONTROLLER]}
-            keep_command(self._directory, self._redactor, command, shown)
+            store_command(self._directory, self._redactor, command, shown)
             self._ranks = started(command, environment, callers, scratch)
         except BaseException:
             if scratch:

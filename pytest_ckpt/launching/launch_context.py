@@ -26,7 +26,7 @@ from pytest_ckpt.launching.other_hosts import end_on_other_hosts, may_have_left_
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.posix.target import PosixTarget
-from pytest_ckpt.targets.schemes import NO_ACCESS, make_target
+from pytest_ckpt.targets.schemes import NO_ACCESS, create_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +104,7 @@ class LaunchContext:
 
         With ``keep_area``, the area itself stays.
         """
-        target = make_target(self.spec, self.settings.target or "", self.access)
+        target = create_target(self.spec, self.settings.target or "", self.access)
         left = target.clean(self.run_area, names, deadline_seconds, keep_area=keep_area)
         return left + self.clean_local(names, deadline_seconds, keep_area=keep_area)
 

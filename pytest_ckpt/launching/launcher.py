@@ -63,9 +63,9 @@ def _hosts_of(nodes: str) -> tuple[str, ...]:
     return tuple(done.stdout.split())
 
 
-def _unknown(nodes: str, why: str) -> UsageError:
+def _unknown(nodes: str, reason: str) -> UsageError:
     return UsageError(
-        f"Which hosts a component of this job of Slurm has ({nodes or 'none is named'}) is not known: {why}",
+        f"Which hosts a component of this job of Slurm has ({nodes or 'none is named'}) is not known: {reason}",
         f"'scontrol show hostnames {nodes}' must print them on this host.",
     )
 
@@ -269,10 +269,10 @@ def find_launcher(
     ``where`` is the source of the command, for error messages. Raises UsageError if there is no launcher or it does not
     run.
     """
-    beside = str(Path(sys.executable).parent)
+    directory_of_python = str(Path(sys.executable).parent)
     if command:
         words = shlex.split(command)
-        if words and not shutil.which(words[0]) and (own := shutil.which(words[0], path=beside)):
+        if words and not shutil.which(words[0]) and (own := shutil.which(words[0], path=directory_of_python)):
             words[0] = own
         if not words or not shutil.which(words[0]):
             raise UsageError(
@@ -281,7 +281,7 @@ def find_launcher(
             )
         launcher = Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts, ports=ports)
         return replace(launcher, components=components_of(os.environ)) if launcher.is_slurm else launcher
-    program = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
+    program = shutil.which("mpiexec", path=directory_of_python) or shutil.which("mpiexec")
     if not program:
         raise UsageError(
             "mpiexec was not found next to this Python or on PATH. It is needed to start ranks.",
@@ -310,9 +310,9 @@ def _version(program: str, *, is_ours: bool = False) -> str:
         raise UsageError(f"The launcher {program} does not run: {error}", _REPAIR) from error
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     if done.returncode < 0 or (is_ours and done.returncode):
-        says = f": {lines[-1]}" if lines else ", without output"
+        output = f": {lines[-1]}" if lines else ", without output"
         raise UsageError(
-            f"The launcher {program} does not run: '{command}' {describe_exit(done.returncode)}{says}",
+            f"The launcher {program} does not run: '{command}' {describe_exit(done.returncode)}{output}",
             "Look for what killed it: a limit of memory, or the kernel (dmesg)." if done.returncode < 0 else _REPAIR,
         )
     detail = next((line for line in lines if "version" in line.lower() and "hydra" not in line.lower()), "")

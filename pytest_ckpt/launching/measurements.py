@@ -27,7 +27,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, Patterns, Resized, with_patterns_of
 from pytest_ckpt.facts.subject import Pattern, Subject
 from pytest_ckpt.facts.targets import AreaRef, Names
-from pytest_ckpt.judging.verdicts import OtherMeasurement
+from pytest_ckpt.judging.verdicts import AdditionalMeasurement
 from pytest_ckpt.launching.depths import known_depth
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
@@ -89,7 +89,7 @@ class Measurements:
                 self._measure(tasks, self._tidy(tasks))
         return self._read(subject)
 
-    def with_own_launch(self, subject: Subject | str, name: Pattern) -> Measurement:
+    def measured_separately(self, subject: Subject | str, name: Pattern) -> Measurement:
         """Return the measurement of a subject with the pattern ``name``, which is measured in separate launches.
 
         If the run does not require the pattern, return the measurement without it. All wanted subjects and the earlier
@@ -155,8 +155,8 @@ class Measurements:
             return self._tidied(planned)
 
     def _tidied(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
-        if why := self._context.end_remaining_processes():
-            return Failure(kind="launch", message=f"after the launch before {why}")
+        if reason := self._context.end_remaining_processes():
+            return Failure(kind="launch", message=f"after the launch before {reason}")
         stale = planned if self._context.settings.keep_files else self._context.plan.runnable
         self._context.clean(possible_names(stale), self._context.settings.io_timeout_seconds, keep_area=True)
         return None
@@ -283,13 +283,13 @@ class Measurements:
     def _read(self, subject: Subject) -> Measurement:
         return complete_measurement(self._stored_path(subject), self._measurements_of_starts(ADDED, subject))
 
-    def not_judged(self, subject: Subject) -> list[OtherMeasurement]:
+    def not_judged(self, subject: Subject) -> list[AdditionalMeasurement]:
         """Return the measurements of a subject that have no separate verdict: interrupted measurements, and
         patterns that later starts added.
         """
         return [*self._measurements_of_starts(BROKEN_OFF, subject), *self._measurements_of_starts(ADDED, subject)]
 
-    def _measurements_of_starts(self, kind: str, subject: Subject) -> list[OtherMeasurement]:
+    def _measurements_of_starts(self, kind: str, subject: Subject) -> list[AdditionalMeasurement]:
         return measurements_of_starts(self._context.directory, self._context.start, kind, subject)
 
     @contextlib.contextmanager
@@ -307,16 +307,16 @@ def _with(patterns: Patterns, name: Pattern, found: Changed | Resized) -> Patter
     return dataclasses.replace(patterns, **changes)
 
 
-def measurements_of_starts(directory: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
+def measurements_of_starts(directory: Path, starts: int, kind: str, subject: Subject) -> list[AdditionalMeasurement]:
     """Return the measurements of a subject from the starts 1 to ``starts`` of a run, each with the number of its start.
 
     ``kind`` is the name of the directory to read: for interrupted measurements, or for patterns that a start added.
     """
     files = [(n, directory_of_start(directory, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
-    return [OtherMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
+    return [AdditionalMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
 
 
-def complete_measurement(file: Path, added: Iterable[OtherMeasurement]) -> Measurement:
+def complete_measurement(file: Path, added: Iterable[AdditionalMeasurement]) -> Measurement:
     """Return the measurement in a file, completed with the patterns that later starts of the run ``added``."""
     return functools.reduce(with_patterns_of, (other.measurement for other in added), read_measurement(file))
 

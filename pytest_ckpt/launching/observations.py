@@ -47,11 +47,11 @@ from pytest_ckpt.support.units import format_seconds
 from pytest_ckpt.targets.posix.commit import commit_of
 from pytest_ckpt.targets.posix.run_directory import (
     DirectoryIdentity,
+    check_file_calls,
     describe_change,
     directory_identity,
     directory_of,
     is_of_area,
-    keep_a_file,
 )
 from pytest_ckpt.targets.posix.second_mount import fault_of_second_mount, unlike_target
 from pytest_ckpt.targets.timed_calls import answers_within, watched
@@ -486,7 +486,7 @@ class Observations:
             return True
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
-                watched(area.location, lambda: keep_a_file(directory_of(area)))
+                watched(area.location, lambda: check_file_calls(directory_of(area)))
         except UsageError:
             return True
         except OSError as error:
@@ -514,10 +514,10 @@ class Observations:
         """
         before = self._replaced()
         observation = None if before else self._of_files(check)
-        why = before or self._replaced()
-        if observation and not why:
+        reason = before or self._replaced()
+        if observation and not reason:
             return observation
-        because = f"the target was replaced: {why}"
+        because = f"the target was replaced: {reason}"
         return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_UNMOUNTED)
 
     def _replaced(self) -> str:
@@ -537,12 +537,12 @@ class Observations:
     def _of_files(self, check: Check) -> Observation:
         context, settings = self._context, self._context.settings
         second = context.second_client if check.needs == "second client" else None
-        if second and (why := second.unlike or self._lost(second)):
-            return Observation(requirement=check.requirement, subject=check.subject, not_run=why, errno=_UNMOUNTED)
+        if second and (reason := second.unlike or self._lost(second)):
+            return Observation(requirement=check.requirement, subject=check.subject, not_run=reason, errno=_UNMOUNTED)
         if check.needs == "small directory" and context.small:
             volume = directory_of(context.small)
-            if why := unlike_target("the volume that may be filled,", volume.parent, context.target):
-                return Observation(requirement=check.requirement, subject=check.subject, not_run=why)
+            if reason := unlike_target("the volume that may be filled,", volume.parent, context.target):
+                return Observation(requirement=check.requirement, subject=check.subject, not_run=reason)
         witness = context.directory / "witness"
         witness.mkdir(parents=True, exist_ok=True)
         # The path is only printed: on a target that hangs, a call would block this process too.

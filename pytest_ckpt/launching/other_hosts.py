@@ -58,13 +58,13 @@ def unreached_by_ssh(launcher: Launcher, run_id: str, seconds: float = REACH_SEC
         if not missing or (left := end - time.monotonic()) < 1.0:
             break
         missing = _ssh_messages(shell, missing, environment, left)
-    return {host: why for host, why in missing.items() if not _is_here(host)}
+    return {host: reason for host, reason in missing.items() if not _is_here(host)}
 
 
 def _ssh_of(launcher: Launcher, environment: Mapping[str, str]) -> list[str]:
     """Return the ssh command that the launcher uses; empty if the launcher may use another program."""
-    says_another = any("launcher" in word or "plm" in word or "ssh" in word for word in launcher.template[1:])
-    if not launcher.is_mpiexec or says_another or any(name in os.environ for name in _SCHEDULERS):
+    uses_other_launcher = any("launcher" in word or "plm" in word or "ssh" in word for word in launcher.template[1:])
+    if not launcher.is_mpiexec or uses_other_launcher or any(name in os.environ for name in _SCHEDULERS):
         return []
     agent = os.environ.get(AGENT, SSH) if launcher.is_open_mpi else SSH
     words = shlex.split(agent.split(":")[0])
@@ -90,7 +90,7 @@ def _ssh_messages(
             )
     end = time.monotonic() + seconds + 1.0
     messages = {host: _ssh_message(process, max(0.0, end - time.monotonic())) for host, process in processes.items()}
-    return {host: why for host, why in messages.items() if why}
+    return {host: reason for host, reason in messages.items() if reason}
 
 
 def _ssh_message(process: subprocess.Popen[str], seconds: float) -> str:

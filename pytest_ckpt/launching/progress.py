@@ -201,7 +201,7 @@ class Progress:
             self._launched.ended.add(event.subject)
             self._drop([event.subject])
 
-    def make_way(self) -> None:
+    def clear_line(self) -> None:
         """Clear the live line, so that other output can be printed."""
         self._show("")
 

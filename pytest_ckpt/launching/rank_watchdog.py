@@ -316,8 +316,8 @@ class RankWatchdog:
         """Return whether a failed launch can be repeated: no rank has sent a message, and all processes of the
         launch have ended.
         """
-        nothing_told = failure.rank is None and not self._ranks and not self._failures
-        return failure.kind == "launch" and nothing_told and not failure.stack
+        has_no_reports = failure.rank is None and not self._ranks and not self._failures
+        return failure.kind == "launch" and has_no_reports and not failure.stack
 
     def ended(self, exit_code: int, launcher_output: str) -> Failure | None:
         """Return the failure of a launch that has ended; None if it ended normally.
@@ -349,13 +349,13 @@ class RankWatchdog:
                 return _with_place(lane, Failure(kind="killed", message=message, rank=number, host=host))
         if task := _TASK.search(launcher_output):
             return self._of_task(task, launcher_output)
-        says = launcher_output.strip()[-1000:] or "no output"
+        output = launcher_output.strip()[-1000:] or "no output"
         started = len(self._ranks) == self._processes
         # If the launcher itself was killed, its ranks end with it, and the failure is not attributed to a rank.
         if started and self._exits and exit_code >= 0:
             return self._of_first_exit("the process ended without a message, before the processes of other ranks")
         how = f"exit code {exit_code}" if exit_code >= 0 else f"the launcher was killed by signal {-exit_code}"
-        return Failure(kind="killed" if started else "launch", message=f"{how}: {says}")
+        return Failure(kind="killed" if started else "launch", message=f"{how}: {output}")
 
     def _of_task(self, first: re.Match[str], launcher_output: str) -> Failure:
         """Return the failure that Slurm's messages describe: the cancelled job, or the first task that ended."""

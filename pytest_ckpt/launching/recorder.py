@@ -206,7 +206,7 @@ def measurement_of(
         save_bytes=planned.save_bytes,
         load_bytes=planned.load_bytes,
         drains=planned.drains,
-        host_waits=added_up(stated.looks),
+        host_waits=added_up(stated.host_waits),
         requests=end.requests if end else (),
         client_proofs=end.client_proofs if end else None,
         host_loads=end.host_loads if end else (),

@@ -89,8 +89,8 @@ def main() -> None:
         print(_ANSWER)
         return
     shell = shlex.split(os.environ[_SHELL])
-    asked = " ".join(quoted(command, json.loads(os.environ[_PLACES])))
-    os.execvp(shell[0], [*shell, host, for_sh(asked)])
+    remote_command = " ".join(quoted(command, json.loads(os.environ[_PLACES])))
+    os.execvp(shell[0], [*shell, host, for_sh(remote_command)])
 
 
 if __name__ == "__main__":

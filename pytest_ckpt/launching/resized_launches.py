@@ -15,7 +15,7 @@ from pytest_ckpt.facts.measurement import Resized
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.own_launch import EventsOfLaunch, directory_of_launch, job_of
 from pytest_ckpt.ranks.process.job import ResizedTask, Task
-from pytest_ckpt.sizing.resharding import SIZES, ranks_of, why_no_ranks
+from pytest_ckpt.sizing.resharding import SIZES, ranks_of, reason_without_ranks
 from pytest_ckpt.support.host_state import memory_available_bytes
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class ResizedLaunches:
         save.
         """
         saved_by = self._planned.layout.processes
-        why = {size: self._reason_not_run(size) for size in SIZES}
-        self.found = dataclasses.replace(self.found, not_run={size: words for size, words in why.items() if words})
-        sizes = [size for size in SIZES if not why[size]]
+        reasons = {size: self._reason_not_run(size) for size in SIZES}
+        self.found = dataclasses.replace(self.found, not_run={size: words for size, words in reasons.items() if words})
+        sizes = [size for size in SIZES if not reasons[size]]
         self._observer.begin([self._planned])
         try:
             for size in ("", *sizes) if sizes else ():
@@ -64,7 +64,7 @@ class ResizedLaunches:
 
     def _reason_not_run(self, size: str) -> str:
         launcher = self._context.launcher
-        return why_no_ranks(
+        return reason_without_ranks(
             size,
             self._planned.layout,
             self._planned.engine.memory,

@@ -12,7 +12,7 @@ from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import BOOT_ID, boot_id
-from pytest_ckpt.targets.posix.second_mount import check_second_mount, see_the_same, unlike_target
+from pytest_ckpt.targets.posix.second_mount import check_same_target, check_second_mount, unlike_target
 from pytest_ckpt.targets.posix.storage_stack import mount_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def find_second_client(
         return None
     if settings.second_mount:
         mount = check_second_mount(settings.second_mount, target.location)
-        see_the_same(mount, target.location, area)
+        check_same_target(mount, target.location, area)
         mounted = mount_of(mount)
         described = (
             f"{mount}, another mount on this host ({mounted.file_system} of {mounted.source}, {mounted.options})"

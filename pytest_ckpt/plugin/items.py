@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ckpt.config.options import command_words
+from pytest_ckpt.config.options import command_line_of
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.subject import Subject
@@ -25,7 +25,7 @@ from pytest_ckpt.plugin.stash import OPEN_RUN, PLUGINS, RUN
 from pytest_ckpt.plugin.terminal import TerminalObserver
 from pytest_ckpt.plugin.worker_results import SubjectTimes, TestResult, hang
 from pytest_ckpt.report.text import failure_text
-from pytest_ckpt.run.crash import keep_traceback, of_report_directory
+from pytest_ckpt.run.crash import of_report_directory, store_traceback
 from pytest_ckpt.sizing.steps import planned_steps
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class RequirementItem(pytest.Item):
             self._decide_and_report(run)
             return
         except Exception as error:
-            sentence = keep_traceback(error, run.directory, run.redactor)
+            sentence = store_traceback(error, run.directory, run.redactor)
             self.stash[_CARRIED] = TestResult(crash=sentence)
             if of_report_directory(error, run.directory):
                 # Every other test would repeat the error, so the last line of the run reports it once.
@@ -123,7 +123,7 @@ class RequirementItem(pytest.Item):
         if verdict.outcome == "failed" and verdict.severity == "required":
             explain = ""
             if requirement.suite != "conformance":
-                explain = f"pytest-ckpt plan {command_words(run.settings, ('--ckpt-report', '--ckpt-config'))}"
+                explain = f"pytest-ckpt plan {command_line_of(run.settings, ('--ckpt-report', '--ckpt-config'))}"
             text = failure_text(to_plain(verdict), explain, requirement.next_step)
             pytest.fail(f"{text}\nraw data: {run.directory / raw}", pytrace=False)
 
@@ -135,7 +135,9 @@ class RequirementItem(pytest.Item):
         if requirement.not_given and not requirement.is_requested(run.settings):
             return not_run(requirement, subject, "not given", requirement.not_given, run.gates), None
         own, measured = requirement.own_launch, measurements(self.session)
-        measurement = measured.with_own_launch(planned.subject, own) if own else measured.measurement(planned.subject)
+        measurement = (
+            measured.measured_separately(planned.subject, own) if own else measured.measurement(planned.subject)
+        )
         verdict = decide(requirement, measurement, run.plan.limits, run.gates)
         verdict = verdict_over_starts(
             verdict, requirement, measured.not_judged(planned.subject), run.plan.limits, run.gates
@@ -213,8 +215,8 @@ def _requirement_items(session: pytest.Session, run: RunContext) -> _Selection:
         if (c.requirement, c.subject) in pairs and is_given(c, run.settings) and not run.observed(c.name)
     ]
     named = {subject for _, subject in pairs}
-    beside = compared_with(run.plan, run.settings, [c.subject for c in run.plan.runnable if str(c.subject) in named])
-    return _Selection(subjects=frozenset(named | set(map(str, beside))), checks=len(made))
+    compared = compared_with(run.plan, run.settings, [c.subject for c in run.plan.runnable if str(c.subject) in named])
+    return _Selection(subjects=frozenset(named | set(map(str, compared))), checks=len(made))
 
 
 def _items_of(requirement: Requirement, file: pytest.File) -> Iterator[pytest.Item]:

@@ -45,7 +45,7 @@ _LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers", 
 _PARTS = ("pytest-ckpt-fixtures", "pytest-ckpt-late", "pytest-ckpt-verdicts")
 
 
-def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
+def open_session(config: pytest.Config, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
     """Open a run, preview it, or join it as a worker of pytest-xdist. Raises UsageError for invalid settings or
     plugins.
 
@@ -178,7 +178,7 @@ class _LatePlugins:
 
     def pytest_plugin_registered(self, plugin: object, plugin_name: str, manager: pytest.PytestPluginManager) -> None:
         """If a plugin with hooks of pytest-ckpt is registered too late, record an error."""
-        if id(plugin) not in self._known and plugin is not self and (late := vendor_hooks.own_hooks(manager, plugin)):
+        if id(plugin) not in self._known and plugin is not self and (late := vendor_hooks.hooks_of(manager, plugin)):
             name = vendor_hooks.plugin_name(self._config, plugin, plugin_name)
             self._config.stash[REFUSED].append(
                 f"Plugin {name} comes too late for {', '.join(h.name for h in late)}: the run was open when it was "

@@ -72,12 +72,12 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if config.option.help or getattr(config.option, "version", 0):
         return
-    from pytest_ckpt.plugin.opening import take_part  # noqa: PLC0415
+    from pytest_ckpt.plugin.opening import open_session  # noqa: PLC0415
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.support.errors import UsageError  # noqa: PLC0415
 
     try:
-        take_part(config, given, ini)
+        open_session(config, given, ini)
     except UsageError as error:
         # The value of an option may contain control characters for a terminal.
         raise pytest.UsageError(printable(str(error))) from None

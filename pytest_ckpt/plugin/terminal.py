@@ -74,7 +74,7 @@ class TerminalObserver(Observer):
         if lines.is_shown:
             self._progress = Progress(steps, checks, lines.write, lines.fresh_line, live=lines.is_live)
             # The live line is cleared before a line about waits.
-            waits.before_output(self._progress.make_way)
+            waits.before_output(self._progress.clear_line)
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
         """Record the start of a launch that measures ``checkpoints``."""

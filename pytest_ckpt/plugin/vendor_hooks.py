@@ -60,7 +60,7 @@ class VendorPlugin:
         return f"{self.name} {self.version}".rstrip()
 
 
-def own_hooks(manager: pytest.PytestPluginManager, plugin: object) -> list[Any]:
+def hooks_of(manager: pytest.PytestPluginManager, plugin: object) -> list[Any]:
     """Return all hooks of a plugin with the prefix of pytest-ckpt, including unknown hooks."""
     return [h for h in manager.get_hookcallers(plugin) or () if h.name.startswith(PREFIX)]
 
@@ -124,7 +124,7 @@ class Plugins(LaunchHooks):
                     )
                 mine.implements[name] = implementation
         for plugin in manager.get_plugins():
-            for hook in own_hooks(manager, plugin):
+            for hook in hooks_of(manager, plugin):
                 if hook.name not in HOOKS and not all(i.optionalhook for i in hook.get_hookimpls()):
                     name = identify(config, plugin, manager.get_name(plugin) or "").name
                     raise UsageError(

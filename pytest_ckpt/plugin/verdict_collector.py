@@ -20,7 +20,7 @@ from pytest_ckpt.plugin.worker_results import carried_by
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.report.text import summary_lines
 from pytest_ckpt.run.close import ClosedRun, close_run
-from pytest_ckpt.run.crash import keep_traceback
+from pytest_ckpt.run.crash import store_traceback
 from pytest_ckpt.support.processes import end_undisturbed
 from pytest_ckpt.support.resources import PACKAGE_HOME
 
@@ -200,7 +200,7 @@ class VerdictCollector:
             )
         except Exception as error:
             context = self._run.context
-            self._note(keep_traceback(error, context.directory, context.redactor))
+            self._note(store_traceback(error, context.directory, context.redactor))
         if self._reporter:
             self._reporter.end(closed.document if closed else None)
         return closed

@@ -271,7 +271,7 @@ def model_by_name(name: str) -> Model | None:
 def model_by_architecture(architecture: Mapping[str, Any]) -> Model | None:
     """Return the model with exactly this architecture; None if there is none."""
     shape, cut = table(architecture.get("transformer")), table(architecture.get("parallelism"))
-    asked = (
+    layout = (
         architecture.get("num_layers"),
         shape.get("hidden_size"),
         shape.get("ffn_hidden_size"),
@@ -294,7 +294,7 @@ def model_by_architecture(architecture: Mapping[str, Any]) -> Model | None:
             model.pipeline_parallel,
             model.zero_stage,
         )
-        if asked == ours:
+        if layout == ours:
             return model
     return None
 
@@ -362,9 +362,9 @@ def _cached(meta: Mapping[str, Any]) -> int | None:
     """
     began = table(table(meta.get("cluster_snapshots")).get("start"))
     hosts = items(began.get("hosts")) or items(table(meta.get("system_info")).get("hosts"))
-    held = [_whole_number(table(table(host).get("memory")).get("cached")) for host in hosts]
-    known = [amount for amount in held if amount is not None and amount >= 0]
-    return sum(known) if known and len(known) == len(held) else None
+    cached = [_whole_number(table(table(host).get("memory")).get("cached")) for host in hosts]
+    known = [amount for amount in cached if amount is not None and amount >= 0]
+    return sum(known) if known and len(known) == len(cached) else None
 
 
 def _text(value: Any) -> str:

@@ -13,12 +13,12 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
 from pytest_ckpt.grading.catalogue import checks_of_run, requirements_of_run
-from pytest_ckpt.grading.document import make_document
+from pytest_ckpt.grading.document import create_document
 from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE, judge_run
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.published.directory import Message, find_runs, read_run
-from pytest_ckpt.published.results import Result, put_together
+from pytest_ckpt.published.results import Result, combine_runs
 from pytest_ckpt.published.rules import EDITIONS, EditionName, rule_results
 from pytest_ckpt.published.runs import KINDS, Run, examine
 from pytest_ckpt.published.verdicts import NOT_TESTED, bases_text, judge_result, network_text, recorded_time
@@ -104,7 +104,7 @@ def read_results(
             runs.append((run, messages))
     progress(len(places), len(places), files)
     return ResultTree(
-        results=tuple(put_together(runs, directory)),
+        results=tuple(combine_runs(runs, directory)),
         messages=tuple(loose),
         run_count=len(places) - sizing,
         training_count=training,
@@ -183,7 +183,7 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
         # A gate table that requires no proof does not make a proof unnecessary.
         judgement = replace(judgement, grade="incomplete", reasons=(NEVER_CERTIFIED,), exit_code=EXIT_INCOMPLETE)
     directories = (run.files.facts.checkpoint_folder for run in result.runs)
-    document = make_document(
+    document = create_document(
         foresees=False,
         run={
             "id": f"{result.system} {shards.name}",
@@ -306,8 +306,8 @@ def judge_rules(directory: Path, found: ResultTree, edition: EditionName) -> dic
     A warning does not affect the exit code. Raises UsageError if there is no result to judge.
     """
     refuse_nothing(directory, found)
-    held = [(result, rule_results(result, edition)) for result in found.results]
-    outcomes = {rule.outcome for _, rules in held for rule in rules}
+    judged = [(result, rule_results(result, edition)) for result in found.results]
+    outcomes = {rule.outcome for _, rules in judged for rule in rules}
     exit_code = EXIT_FAILED if "broken" in outcomes else EXIT_INCOMPLETE if "not told" in outcomes else 0
     return {
         "schema": RULES_SCHEMA,
@@ -323,7 +323,7 @@ def judge_rules(directory: Path, found: ResultTree, edition: EditionName) -> dic
                 "runs": [inside(run.directory, directory) for run in result.runs],
                 "rules": [to_plain(rule) for rule in rules],
             }
-            for result, rules in held
+            for result, rules in judged
         ],
         "messages": [plain_message(m, directory) for r in found.results for m in r.messages]
         + [plain_message(m, directory) for m in found.messages],

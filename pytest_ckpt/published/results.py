@@ -160,7 +160,7 @@ class NetworkReads:
     crossed: bool
 
 
-def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
+def combine_runs(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
     """Return one result for each system and layout.
 
     Runs that save and runs that load are combined. Copies of a run count once.

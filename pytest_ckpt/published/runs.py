@@ -18,7 +18,7 @@ from pytest_ckpt.published.times import (
     clock_skew_seconds,
     inference_error_seconds,
     pause_between,
-    ranks_of_other_runs,
+    ranks_of_different_runs,
     slowest_of_each,
 )
 from pytest_ckpt.published.traffic import Counters, Received, received_between
@@ -163,11 +163,11 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
         return None, messages
     ranks = dict(files.ranks)
     for rank in [r for r in ranks if r >= (files.facts.processes or r + 1)]:
-        why = f"left out: rank {rank} does not exist among {format_count(files.facts.processes or 0)}."
-        say(why, directory / f"{rank}_per_epoch_stats.json")
+        reason = f"left out: rank {rank} does not exist among {format_count(files.facts.processes or 0)}."
+        say(reason, directory / f"{rank}_per_epoch_stats.json")
         del ranks[rank]
-    for rank, why in ranks_of_other_runs(ranks).items():
-        say(f"left out: {why}.", directory / f"{rank}_per_epoch_stats.json")
+    for rank, reason in ranks_of_different_runs(ranks).items():
+        say(f"left out: {reason}.", directory / f"{rank}_per_epoch_stats.json")
         del ranks[rank]
     moved = [t.bytes for t in ranks.values() if t.bytes]
     found = recognize(

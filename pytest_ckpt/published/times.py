@@ -331,7 +331,7 @@ def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds
     return max(errors, default=None)
 
 
-def ranks_of_other_runs(ranks: Ranks) -> dict[int, str]:
+def ranks_of_different_runs(ranks: Ranks) -> dict[int, str]:
     """Return {rank: reason} for ranks whose times cannot be from the same run as the other ranks' times."""
     with_times = {rank: times for rank, times in ranks.items() if times.timings}
     if len(with_times) < 2:

@@ -202,8 +202,8 @@ def _straggler(result: Result, requirement: Requirement, limits: ClusterLimits, 
         return not_run(requirement, str(measurement.subject), "not recorded", because, gates)
     complete = tuple(o for o in measurement.operations if o.basis == ALL_RANKS)
     if not complete:
-        held = max(run.rank_count for run in result.runs)
-        because = f"Only {format_count(held)} of {counted(measurement.processes, 'rank')} recorded their times."
+        rank_count = max(run.rank_count for run in result.runs)
+        because = f"Only {format_count(rank_count)} of {counted(measurement.processes, 'rank')} recorded their times."
         return not_run(requirement, str(measurement.subject), "not recorded", because, gates)
     verdict = decide(requirement, replace(measurement, operations=complete), limits, gates)
     left_out = len(measurement.operations) - len(complete)

@@ -72,7 +72,7 @@ class AcrossHosts:
                         self._store.announce(ref)
                 self._group.wait()
                 self._await_visible(
-                    "directory", lambda: self._store.sees_draft(ref), is_requested=self._group.leads_host
+                    "directory", lambda: self._store.shows_draft(ref), is_requested=self._group.leads_host
                 )
 
     def end(self, ref: CheckpointRef) -> None:

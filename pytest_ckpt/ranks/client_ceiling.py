@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from pytest_ckpt.facts.client_ceiling import ClientCeiling
-from pytest_ckpt.ranks.engines.factory import content_of, made_engine
+from pytest_ckpt.ranks.engines.factory import content_of, create_engine
 from pytest_ckpt.ranks.engines.protocol import Clock, expect_parts
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class CeilingSearch:
         content = content_of(self.task, self.shard)
         engine = cast(
             "StreamEngine",
-            made_engine(self.task, self.shard, content, self.group, self.activity, self.options, plain=True),
+            create_engine(self.task, self.shard, content, self.group, self.activity, self.options, plain=True),
         )
         expect_parts(engine, self.store)
         engine.fill(_CHECKPOINT)

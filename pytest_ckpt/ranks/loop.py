@@ -27,7 +27,7 @@ from pytest_ckpt.ranks.client_ceiling import CeilingSearch
 from pytest_ckpt.ranks.client_proof import ClientProof
 from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
-from pytest_ckpt.ranks.engines.factory import content_of, made_engine
+from pytest_ckpt.ranks.engines.factory import content_of, create_engine
 from pytest_ckpt.ranks.engines.protocol import Engine, Loader, expect_parts, joined_facts
 from pytest_ckpt.ranks.engines.whole_state import threads_of
 from pytest_ckpt.ranks.operations import Loaded, Operations
@@ -179,8 +179,8 @@ class MeasurementLoop:
         try:
             self._measure()
         except Exception as error:
-            if why := self._do.replaced():
-                raise ReplacedError(why) from error
+            if reason := self._do.replaced():
+                raise ReplacedError(reason) from error
             raise
 
     def _measure(self) -> None:
@@ -445,7 +445,7 @@ class MeasurementLoop:
         self, shard: RankLayout, content: Content, options: EngineOptions, *, plain: bool = False, is_full: bool = False
     ) -> Engine:
         """Return the engine of a shard. If ``is_full``, all its saves are full, even if the task saves deltas."""
-        engine = made_engine(self._task, shard, content, self._group, self._activity, options, plain=plain)
+        engine = create_engine(self._task, shard, content, self._group, self._activity, options, plain=plain)
         expect_parts(engine, self._store)
         if (rule := self._task.deltas) and not is_full:
             return ChainedEngine(engine, shard, content, rule, options)

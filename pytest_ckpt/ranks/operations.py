@@ -227,14 +227,14 @@ class Operations(Checkpoints):
         meanwhile: Callable[[threading.Event], None] | None = None,
         at: OperationRef | None = None,
         content: int = 0,
-        takes_part: bool = True,
+        is_saving_rank: bool = True,
         stage: str = "probes",
         is_reported: bool = False,
         training: TrainingSteps | None = None,
     ) -> Operation | None:
         """Save a checkpoint, and wait until the save has ended. Return the operation on rank 0, and None elsewhere.
 
-        Each rank with ``takes_part`` saves its own files. If the save is not one of the subject's own, ``at``
+        Each rank with ``is_saving_rank`` saves its own files. If the save is not one of the subject's own, ``at``
         identifies it, and its time is added to ``stage``. ``meanwhile`` runs concurrently on this rank; its event is
         set when the save has ended. ``content`` is the number of the content, by default the checkpoint's number. If
         ``is_reported``, rank 0 reports the start of the save. ``training`` runs during the save, as soon as the job may
@@ -242,7 +242,7 @@ class Operations(Checkpoints):
         """
         at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
         with self.stage("content", at.at("content")):
-            if takes_part:
+            if is_saving_rank:
                 strategy.engine.fill(content or checkpoint)
         ref = self.new_ref(checkpoint, role)
         if counted:
@@ -257,9 +257,9 @@ class Operations(Checkpoints):
         start = time.perf_counter()
         if background:
             background.start()
-        pending = strategy.save(ref, takes_part=takes_part)
+        pending = strategy.save(ref, is_saving_rank=is_saving_rank)
         if training:
-            training.beside(pending)
+            training.run_during(pending)
         with self._activity.wait():
             saved = pending.wait()
         self.span, timing = (start, time.perf_counter()), saved.timing
@@ -274,7 +274,7 @@ class Operations(Checkpoints):
         own = RankOperation(
             seconds=timing.stored_seconds or 0.0,
             phases=timing.phases,
-            bytes=self._bytes(checkpoint) if takes_part else 0,
+            bytes=self._bytes(checkpoint) if is_saving_rank else 0,
             directory_seconds=timing.names_seconds,
             commit_seconds=timing.phases.get("commit", 0.0),
             committed_seconds=timing.committed_seconds or 0.0,
@@ -370,8 +370,8 @@ class Operations(Checkpoints):
 
     def _stays(self) -> None:
         """Raise ReplacedError if the run's directory was replaced."""
-        if why := self.replaced():
-            raise ReplacedError(why)
+        if reason := self.replaced():
+            raise ReplacedError(reason)
 
     def await_files(self, files: Sequence[Files]) -> None:
         """Wait until this rank sees the other ranks' files that it will read next. All ranks call this together."""
@@ -381,13 +381,13 @@ class Operations(Checkpoints):
         """Delete a checkpoint. Return the seconds until all ranks were done, by this rank's clock."""
         self._start(OperationRef(subject=self.subject, action="delete", index=checkpoint), is_reported=False)
         start = time.perf_counter()
-        self.delete_own(checkpoint)
+        self.delete_files_of_rank(checkpoint)
         self._group.wait()
         if leads(self._group, self._store):
             self._store.finish_delete(self.ref(checkpoint))
         return time.perf_counter() - start
 
-    def delete_own(self, checkpoint: int) -> None:
+    def delete_files_of_rank(self, checkpoint: int) -> None:
         """Delete the files of a checkpoint that this rank saved."""
         self._store.delete(self.ref(checkpoint), self.own_names(checkpoint))
 

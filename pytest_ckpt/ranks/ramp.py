@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.request_depth import RampStep, RequestDepth
 from pytest_ckpt.facts.subject import OperationRef
-from pytest_ckpt.ranks.engines.factory import content_of, made_engine
+from pytest_ckpt.ranks.engines.factory import content_of, create_engine
 from pytest_ckpt.ranks.engines.protocol import expect_parts
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
@@ -84,7 +84,7 @@ class Ramp:
     ) -> RampStep:
         """Save and load a scratch checkpoint with ``depth`` requests in flight. Return the rates, on all ranks."""
         options = replace(self.options, depth=depth)
-        engine = made_engine(self.task, shard, content, self.group, self.activity, options, plain=True)
+        engine = create_engine(self.task, shard, content, self.group, self.activity, options, plain=True)
         expect_parts(engine, self.store)
         strategy = SyncStrategy(engine=engine, store=self.store, group=self.group, activity=self.activity)
         at = OperationRef(subject=self.task.subject, scenario=RAMP, action="save", index=depth)

@@ -70,7 +70,7 @@ class TrainingSteps:
         self._pieces = round(self._step_seconds * self._cpu_share / statistics.median(seconds))
         self._alone = self._undisturbed_steps()
 
-    def beside(self, pending: Pending) -> None:
+    def run_during(self, pending: Pending) -> None:
         """Perform steps during a save, until the saves of all ranks have ended."""
         batches: list[StepBatch] = []
         with self._activity.wait():

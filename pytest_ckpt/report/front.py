@@ -75,8 +75,8 @@ def helps(verdicts: Iterable[Document]) -> list[Help]:
     """Return the help sections for all failed verdicts, and for required verdicts that are not met. Each section occurs
     once.
     """
-    asked = (v for v in verdicts if v["outcome"] == "failed" or v["severity"] == "required")
-    headings = filter(None, dict.fromkeys(map(heading_of, asked)))
+    decisive = (v for v in verdicts if v["outcome"] == "failed" or v["severity"] == "required")
+    headings = filter(None, dict.fromkeys(map(heading_of, decisive)))
     return [Help(heading=h, anchor=anchor_of(h), text=_parts()[h]) for h in headings]
 
 
@@ -297,6 +297,6 @@ def matrix(document: Document) -> Matrix:
 def _cell(verdicts: Sequence[Document]) -> Cell:
     """Return the worst of several verdicts. Advisory verdicts count only if there is no required verdict."""
     order = ("failed", "not run", "waived", "met")
-    asked = [v for v in verdicts if v["severity"] == "required"] or verdicts
-    worst = min(asked, key=lambda v: order.index(v["outcome"]))
+    decisive = [v for v in verdicts if v["severity"] == "required"] or verdicts
+    worst = min(decisive, key=lambda v: order.index(v["outcome"]))
     return Cell(outcome=worst["outcome"], severity=worst["severity"])

@@ -28,11 +28,11 @@ from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
     NONE,
     margin_text,
-    moment_text,
     quantities,
     rate_format,
     seconds_format,
     three_digits,
+    time_text,
 )
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.report.view import judged_again_lines, start_lines
@@ -404,7 +404,7 @@ def _environment() -> jinja2.Environment:
         "counted": _counted,
         "margin": _or_dash(margin_text),
         "overstated": _or_dash(share),
-        "moment": _or_dash(moment_text),
+        "moment": _or_dash(time_text),
         "dash": _or_dash(str),
         "options_whole": _unbroken_options,
         "operation_name": lambda plain: str(from_plain(OperationRef, plain)) if plain else "",

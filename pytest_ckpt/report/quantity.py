@@ -100,7 +100,7 @@ def margin_text(margin: float | None) -> str:
     return sign + ("99.9 %" if text == "100 %" and 0 < margin < 1 else text)
 
 
-def moment_text(iso: str | None) -> str:
+def time_text(iso: str | None) -> str:
     """Return an ISO 8601 time as readable text in its own time zone; a dash without a time."""
     if not iso:
         return NONE

@@ -147,7 +147,7 @@ def _change(series: Plain) -> str:
 
 
 def _omitted(series: Plain) -> str:
-    return ", ".join(f"{units.counted(count, 'run')}: {why}" for why, count in series["omitted"].items() if count)
+    return ", ".join(f"{units.counted(count, 'run')}: {reason}" for reason, count in series["omitted"].items() if count)
 
 
 def _chart(key: str, series: Plain) -> str:

@@ -18,7 +18,7 @@ from pytest_ckpt.facts.strategies import STRATEGY_OF
 from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
 from pytest_ckpt.judging.verdicts import KIND_OF
-from pytest_ckpt.report.quantity import moment_text
+from pytest_ckpt.report.quantity import time_text
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds, format_share
 
 Document = Mapping[str, Any]
@@ -415,9 +415,9 @@ def judged_again_lines(document: Document) -> list[str]:
     run, cluster = document["run"], document["cluster"]["accelerators"]
     graded = judgement["grade"] or "without a report, because it did not end"
     lines = [
-        f"Run on {moment_text(run['started'])} for a cluster of {counted(judgement['accelerators'], 'accelerator')}, "
+        f"Run on {time_text(run['started'])} for a cluster of {counted(judgement['accelerators'], 'accelerator')}, "
         f"with pytest-ckpt {run['version']}: {graded}.",
-        f"Judged again on {moment_text(judgement['judged'])} for a cluster of {counted(cluster, 'accelerator')}, with "
+        f"Judged again on {time_text(judgement['judged'])} for a cluster of {counted(cluster, 'accelerator')}, with "
         f"pytest-ckpt {judgement['version']}: {document['grade']}. Nothing was measured again.",
     ]
     changed = [
@@ -458,7 +458,7 @@ def start_lines(document: Document) -> list[str]:
 def _of_start(start: Document) -> Iterator[str]:
     which = f"Start {start['number']}"
     yield (
-        f"{which}, {moment_text(start['started'])}, {', '.join(start['suites']) or 'no suite'}: {_ENDS[start['end']]}. "
+        f"{which}, {time_text(start['started'])}, {', '.join(start['suites']) or 'no suite'}: {_ENDS[start['end']]}. "
         f"It measured {_names(start['measured'])}."
     )
     for broken in start["interrupted_work"]:

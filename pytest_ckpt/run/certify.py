@@ -98,11 +98,11 @@ def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = 
     the run; the isolated process receives this key. Raises NotCertifiedError and ReportDirectoryError. After an error,
     the directory may contain only the draft, with the grade incomplete.
     """
-    directory, told = Path(closing.directory), json.dumps(dataclasses.asdict(closing))
+    directory, request_line = Path(closing.directory), json.dumps(dataclasses.asdict(closing))
     write_draft(draft, directory)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _START, str(PACKAGE_HOME), os.pathsep.join(library_homes()), told],
+            [sys.executable, "-I", "-c", _START, str(PACKAGE_HOME), os.pathsep.join(library_homes()), request_line],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -136,15 +136,15 @@ def write_draft(draft: ReadDocument, directory: Path) -> None:
     write_atomically(directory / REPORT, report_text({**draft, **undecided}))
 
 
-def main(told: str) -> int:
+def main(request_line: str) -> int:
     """Judge a run, write its files, and print the sentence on the PDF. Return the exit code of the process.
 
-    The isolated process calls this function; ``told`` is a `CertifyRequest` in JSON.
+    The isolated process calls this function; ``request_line`` is a `CertifyRequest` in JSON.
     """
     from pytest_ckpt.evidence.signing import signer_of  # noqa: PLC0415 - cryptography only where it is needed
     from pytest_ckpt.run.close import write_report  # noqa: PLC0415
 
-    closing = CertifyRequest(**json.loads(told))
+    closing = CertifyRequest(**json.loads(request_line))
     directory = Path(closing.directory)
     try:
         document = judged(directory, closing)

@@ -19,7 +19,7 @@ from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.starts import is_interruption
 from pytest_ckpt.facts.targets import Names, removal_of
-from pytest_ckpt.grading.document import make_document
+from pytest_ckpt.grading.document import create_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.launching.measurements import complete_measurement, measurements_of_starts, names_of_run
@@ -70,7 +70,7 @@ def close_run(
     a failure, whatever the verdicts are. ``sections`` returns the plugins' sections for a report. ``recorders``
     describes foreign code in pytest's processes that could have changed results.
     """
-    with undisturbed(), run.held:
+    with undisturbed(), run.locks:
         return _close(run, verdicts, exit_code, final=final, sections=sections, recorders=recorders)
 
 
@@ -144,7 +144,7 @@ def _draft(
         context.catalogue,
         clients_of(to_plain(context.environment)),
     )
-    document = make_document(
+    document = create_document(
         run={
             "id": context.run_id,
             "version": __version__,

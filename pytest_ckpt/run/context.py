@@ -74,15 +74,15 @@ class RunContext(LaunchContext):
         Its suite must be chosen, the gates must select it, and it must have a subject.
         """
         every = requirements_of_run(self.settings, self.gates, self.catalogue)
-        asked = {r.id for r in every if r.suite in self.settings.suites}
-        return requirement in asked and bool(self.subjects(requirement))
+        requirement_ids = {r.id for r in every if r.suite in self.settings.suites}
+        return requirement in requirement_ids and bool(self.subjects(requirement))
 
     def subjects(self, requirement: str) -> list[str]:
         """Return the names of a requirement's subjects: planned checkpoints, or checks of the target."""
-        asked = self.catalogue[requirement]
-        if asked.suite == "conformance":
-            return [c.subject for c in checks_of_run(asked, self.settings, self.gates)]
-        return [str(c.subject) for c in checkpoints_of_requirement(asked, self.plan)]
+        requirement_ids = self.catalogue[requirement]
+        if requirement_ids.suite == "conformance":
+            return [c.subject for c in checks_of_run(requirement_ids, self.settings, self.gates)]
+        return [str(c.subject) for c in checkpoints_of_requirement(requirement_ids, self.plan)]
 
     def is_open(self, subject: Subject) -> bool:
         """Return whether a subject still needs measurements. An earlier start may have measured it."""

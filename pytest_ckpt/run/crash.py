@@ -68,7 +68,7 @@ def _refusal_of(directory: Path) -> OSError | None:
     return None
 
 
-def keep_traceback(error: BaseException, directory: Path | None, redactor: Redactor) -> str:
+def store_traceback(error: BaseException, directory: Path | None, redactor: Redactor) -> str:
     """Append the traceback of ``error`` to a file; return a sentence that names the file.
 
     The file is in ``directory``, or in a new directory if ``directory`` is None. If the file cannot be written, the

@@ -30,7 +30,7 @@ from pytest_ckpt.launching.second_client import agent_on, is_elsewhere
 from pytest_ckpt.report.plan import in_all
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.fitting import check_memory, check_space
-from pytest_ckpt.run.hosts import host_notices, remedy_on_hosts, see_hosts
+from pytest_ckpt.run.hosts import host_notices, probe_hosts, remedy_on_hosts
 from pytest_ckpt.run.preflight import ANSWER_SECONDS, cache_probe_of
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -40,7 +40,14 @@ from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import counted, format_bytes
 from pytest_ckpt.targets.posix.target import PosixTarget
-from pytest_ckpt.targets.schemes import NO_ACCESS, check_in_time, known_targets, leftovers_in_time, make_target, spec_of
+from pytest_ckpt.targets.schemes import (
+    NO_ACCESS,
+    check_in_time,
+    create_target,
+    known_targets,
+    leftovers_in_time,
+    spec_of,
+)
 from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
 
 if TYPE_CHECKING:
@@ -281,7 +288,7 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
             finding, target = _target(spec, settings.target, seconds, access)
             yield finding
             # If the target cannot be used, the other findings come from the kernel's table of mounts.
-            described = target or make_target(spec, settings.target, access).describe()
+            described = target or create_target(spec, settings.target, access).describe()
     if target and spec:
         yield from known_failures(target.kind)
         yield from leftover_findings(spec, settings.target or "", seconds, access)
@@ -296,7 +303,7 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
         planned, plan = _plan(settings, described, gates)
         yield planned
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-doctor-") as scratch:
-        place = make_target(spec, settings.target or "", access) if spec and target else PosixTarget(scratch)
+        place = create_target(spec, settings.target or "", access) if spec and target else PosixTarget(scratch)
         launch, hosts = _launch(settings, target, place.place(), Path(scratch) / "launch")
         yield launch
         yield _cores(settings, hosts)
@@ -360,7 +367,7 @@ def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tupl
     try:
         target = check_in_time(spec, text, seconds, access)
     except NoAnswerError as silence:
-        place = make_target(spec, text, access).describe().location
+        place = create_target(spec, text, access).describe().location
         return silent("target", f"{place}: {silence}"), None
     except RefusedError as error:
         return Finding(
@@ -398,7 +405,7 @@ def _launch(
     except UsageError as error:
         return Finding(name="MPI launch", can=False, needed=True, description=error.what, remedy=error.remedy), []
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
-    probed = see_hosts(
+    probed = probe_hosts(
         launcher,
         f"doctor-{own_name()}",
         directory,

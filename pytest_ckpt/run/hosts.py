@@ -63,7 +63,7 @@ class HostProbe:
     notices: tuple[str, ...] = ()
 
 
-def see_hosts(
+def probe_hosts(
     launcher: Launcher,
     run_id: str,
     directory: Path,

@@ -25,7 +25,7 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
 from pytest_ckpt.run.context import RunContext
-from pytest_ckpt.run.crash import Crash, keep_traceback, of_report_directory
+from pytest_ckpt.run.crash import Crash, of_report_directory, store_traceback
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.hosts import host_notices, versions
 from pytest_ckpt.run.preflight import cache_visibility, rename_earlier_report
@@ -57,7 +57,7 @@ class OpenRun:
     ``notices`` are sentences for the user. ``began`` is the monotonic time at which opening began. ``cache_visibility``
     states whether cached pages of the target can be counted. Closing ``serving`` ends the embedded server; it is closed
     after the target was cleaned. ``waiting`` is the launch whose ranks inspected their hosts and now wait for
-    measurements; None if no ranks wait. ``held`` contains a lock that excludes other starts (pytest invocations) from
+    measurements; None if no ranks wait. ``locks`` contains a lock that excludes other starts (pytest invocations) from
     the report directory. ``of_all_starts`` is the context of a resumed run; None if the run has one start.
     """
 
@@ -70,7 +70,7 @@ class OpenRun:
     cache_visibility: CacheVisibility = "not_tested"
     serving: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     waiting: Launch | None = None
-    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    locks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def whole(self) -> RunContext:
@@ -107,7 +107,7 @@ def open_run(
         raise
     except Exception as error:
         redactor = Redactor.of(os.environ, [*(o.value for o in settings.origins), *command])
-        raise Crash(keep_traceback(error, directory if _is_free(directory) else None, redactor)) from error
+        raise Crash(store_traceback(error, directory if _is_free(directory) else None, redactor)) from error
 
 
 def _is_free(directory: Path) -> bool:
@@ -220,7 +220,7 @@ def _open(
         cache_visibility=visibility,
         serving=kept,
         waiting=checked.waiting,
-        held=locks,
+        locks=locks,
     )
 
 

@@ -31,7 +31,7 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.fitting import check_file_size, check_files, check_memory, check_space
-from pytest_ckpt.run.hosts import HostProbe, remedy_on_hosts, see_hosts
+from pytest_ckpt.run.hosts import HostProbe, probe_hosts, remedy_on_hosts
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS, PARTNER_CHECKPOINTS
 from pytest_ckpt.sizing.near_full import Volume, unavailable_reason
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -45,7 +45,7 @@ from pytest_ckpt.targets.posix.second_mount import check_second_mount
 from pytest_ckpt.targets.posix.store import TIER_OPENER
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.protocol import Target
-from pytest_ckpt.targets.schemes import NO_ACCESS, make_target, spec_of
+from pytest_ckpt.targets.schemes import NO_ACCESS, create_target, spec_of
 from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def check(
         check_installed(engine)
     check_codec_installed(settings)
     spec = spec_of(settings.target, targets)
-    target = make_target(spec, settings.target, access)
+    target = create_target(spec, settings.target, access)
     facts = dataclasses.replace(target.check(), plugin=spec.plugin)
     check_capabilities(settings, facts)
     problems = Problems()
@@ -159,7 +159,7 @@ def check(
     plan = plan_run(settings, facts, gates.table)
     waivers = load_waivers(settings.waivers, known_subjects(plan, settings, gates, catalogue))
     with problems.noting():
-        check_hosts_see(settings, facts)
+        check_shared_by_hosts(settings, facts)
     with problems.noting():
         check_endurance(settings, plan, facts)
     with problems.noting():
@@ -228,7 +228,7 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
             )
 
 
-def check_hosts_see(settings: Settings, facts: TargetFacts) -> None:
+def check_shared_by_hosts(settings: Settings, facts: TargetFacts) -> None:
     """Refuse several hosts for a target that only this host can see."""
     if facts.is_local and settings.has_several_hosts:
         raise UsageError(
@@ -273,7 +273,7 @@ def _probe_hosts(
     then_wait: contextlib.ExitStack | None,
 ) -> HostProbe:
     processes = max(c.layout.processes for c in plan.runnable)
-    probed = see_hosts(
+    probed = probe_hosts(
         launcher,
         run_id,
         directory,
@@ -292,9 +292,9 @@ def _probe_hosts(
         probed = dataclasses.replace(probed, hosts=tuple(dataclasses.replace(h, network=stated) for h in probed.hosts))
     if probed.failure or not probed.hosts:
         command = shlex.join(launcher.command(processes, calls_back=False))
-        says = describe_failure(probed.failure) if probed.failure else "no rank answered"
+        reason = describe_failure(probed.failure) if probed.failure else "no rank answered"
         raise UsageError(
-            f"MPI cannot start {counted(processes, 'rank')}: {says}",
+            f"MPI cannot start {counted(processes, 'rank')}: {reason}",
             f"Try it by hand: {command} </dev/null (each rank that starts reports that it was started by hand), or "
             "name another launcher with --ckpt-launcher.",
         )
@@ -393,9 +393,9 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> Non
     """Raise UsageError if a host has no local tier, shares it with another host, or has too little space in it."""
     place = f"{_LOCAL} {settings.local_tier}"
     own = "Make the directory on every host that ranks are on, each on a disk or in memory of the host itself."
-    if gone := [f"{view.host}: {view.unavailable_reason}" for view in seen.tiers if view.unavailable_reason]:
+    if unavailable := [f"{view.host}: {view.unavailable_reason}" for view in seen.tiers if view.unavailable_reason]:
         raise UsageError(
-            f"{place} is not a local tier on every host: no file can be created there ({'; '.join(gone)}).", own
+            f"{place} is not a local tier on every host: no file can be created there ({'; '.join(unavailable)}).", own
         )
     if shared := [
         f"{view.host} sees the directory of {', '.join(view.shared_with)}" for view in seen.tiers if view.shared_with

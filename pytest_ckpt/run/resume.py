@@ -131,17 +131,17 @@ class Resumption:
     notices: tuple[str, ...]
 
 
-def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
+def read_earlier(directory: Path, locks: contextlib.ExitStack) -> EarlierRun:
     """Return the run of a report directory. Raises UsageError.
 
-    The run is locked against other starts until ``held`` is closed.
+    The run is locked against other starts until ``locks`` is closed.
     """
     if not (directory / SESSION).is_file():
         raise UsageError(
             f"{OPTION}: {directory} contains no run.",
             "Name the directory of the run with --ckpt-report, or leave --ckpt-resume out.",
         )
-    lock_run(directory, held)
+    lock_run(directory, locks)
     session, plan = read_file(directory / SESSION), read_file(directory / PLAN)
     with odd_facts_named(directory):
         version = session["environment"]["versions"]["pytest-ckpt"]
@@ -185,13 +185,13 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
         )
 
 
-def lock_run(directory: Path, held: contextlib.ExitStack) -> None:
-    """Lock the run of a directory against other starts until ``held`` is closed.
+def lock_run(directory: Path, locks: contextlib.ExitStack) -> None:
+    """Lock the run of a directory against other starts until ``locks`` is closed.
 
     Raises UsageError if another start is running.
     """
     file = os.open(directory / SESSION, os.O_RDONLY)
-    held.callback(os.close, file)
+    locks.callback(os.close, file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -327,11 +327,13 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
     patterns = measurement.patterns
     if patterns is None:
         return measurement
-    gone: dict[str, Any] = {}
+    missing: dict[str, Any] = {}
     for name in OWN_LAUNCHES:
         if (result := patterns.found(name)) and is_interruption(result.failure):
-            gone[name] = None
-    return dataclasses.replace(measurement, patterns=dataclasses.replace(patterns, **gone)) if gone else measurement
+            missing[name] = None
+    return (
+        dataclasses.replace(measurement, patterns=dataclasses.replace(patterns, **missing)) if missing else measurement
+    )
 
 
 def _files_of(directory: Path, name: str, kinds: Sequence[str] = (ADDED,)) -> Iterator[Path]:
@@ -417,14 +419,14 @@ class _Subjects:
     def _failed(self, measurement: Measurement) -> tuple[str, ...]:
         """Return the ids of the requirements that a measurement fails under the limits of this start."""
         earlier = self._earlier
-        asked = [
+        requested = [
             r
             for r in requirements_of_run(earlier.settings, earlier.gates, self._checked.catalogue)
             if r.is_measured and not r.plugin and r.suite in earlier.settings.suites
             if any(c.subject == measurement.subject for c in checkpoints_of_requirement(r, earlier.plan))
         ]
         limits = self._checked.plan.limits
-        return tuple(r.id for r in asked if decide(r, measurement, limits, earlier.gates).outcome == "failed")
+        return tuple(r.id for r in requested if decide(r, measurement, limits, earlier.gates).outcome == "failed")
 
 
 def _has(measurement: Measurement, name: Pattern) -> bool:
@@ -452,13 +454,13 @@ class _Checks:
         self.broken: list[InterruptedWork] = []
         self.replaced: list[RepeatedMeasurement] = []
         is_selected = _CONFORMANCE in checked.settings.suites
-        asked = _checks_by_name(checked) if is_selected else {}
+        requested = _checks_by_name(checked) if is_selected else {}
         there = {f"{o.requirement}.{o.subject}": o for o in _observations(earlier.directory)}
         for log in sorted((earlier.directory / "launches" / "checks").glob("*.log")):
             if log.stem not in there and log.stat().st_size:
                 self.broken.append(InterruptedWork(name=log.stem, operation="", operations=0, why=_BROKEN))
         for name, observation in there.items():
-            check = asked.get(name)
+            check = requested.get(name)
             verdict = decide_observed(
                 catalogue[observation.requirement],
                 observation,
@@ -474,7 +476,7 @@ class _Checks:
                 self.replaced.append(RepeatedMeasurement(name=name, differences=differences, failed=failed))
             else:
                 self.kept.append(name)
-        self.open = bool(set(asked) - set(self.kept))
+        self.open = bool(set(requested) - set(self.kept))
 
 
 def _checks_by_name(checked: Preflight) -> dict[str, Check]:

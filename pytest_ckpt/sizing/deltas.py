@@ -61,7 +61,7 @@ class DeltaRule:
 
     The subject's own saves have the numbers 1 to ``operations``. The first of every ``full_every`` saves is full, and
     the others are deltas. Saves with higher numbers belong to patterns (additional measurements). They are full, except
-    for the deltas of `own_chain`.
+    for the deltas of `surviving_chain`.
     """
 
     full_every: int
@@ -74,7 +74,7 @@ class DeltaRule:
         return min(self.full_every, self.operations) - 1
 
     @property
-    def own_chain(self) -> tuple[int, ...]:
+    def surviving_chain(self) -> tuple[int, ...]:
         """The save numbers of an additional chain, which must survive the deletion of all other checkpoints."""
         first = self.operations + OF_CHAIN
         return tuple(range(first, first + DELTAS_OF_CHAIN + 1))
@@ -84,8 +84,8 @@ class DeltaRule:
         base = number
         if number <= self.operations:
             base = number - (number - 1) % self.full_every
-        elif number in self.own_chain:
-            base = self.own_chain[0]
+        elif number in self.surviving_chain:
+            base = self.surviving_chain[0]
         return tuple(range(base, number + 1))
 
     def is_delta(self, number: int) -> bool:

@@ -110,7 +110,7 @@ def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
     return (*rule.passing, *(name for file in found for name in file.passing))
 
 
-class WholeFile(NamedTuple):
+class ConsolidatedFile(NamedTuple):
     """A file of complete tensors. A tensor has one row for each rank that saves a part of it.
 
     ``tensors`` maps a tensor's name to one rank's part, and to the numbers of all ranks that save a part. All parts of
@@ -126,7 +126,7 @@ class WholeFile(NamedTuple):
         return sum(part.bytes * len(ranks) for part, ranks in self.tensors.values())
 
 
-def consolidated_files(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
+def consolidated_files(shard: RankLayout, rule: FileRule) -> tuple[ConsolidatedFile, ...]:
     """Return the files that rank 0 assembles from the files of all ranks.
 
     If the engine does not assemble files, the result is empty. ``shard`` is any rank of the checkpoint.
@@ -136,7 +136,7 @@ def consolidated_files(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ..
     return _consolidated(shard.whole, rule) if shard.whole else _whole_files((shard,), (shard,), rule)
 
 
-def read_of_consolidated(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
+def read_of_consolidated(shard: RankLayout, rule: FileRule) -> tuple[ConsolidatedFile, ...]:
     """Return the assembled files that contain a part of a rank's tensors."""
     own = {tensor.name for file in shard.files for tensor in file.tensors}
     return tuple(file for file in consolidated_files(shard, rule) if not own.isdisjoint(file.tensors))
@@ -278,11 +278,13 @@ def _of_writers(rank: int, tensors: Sequence[Tensor], rule: FileRule) -> tuple[S
 
 
 @lru_cache(maxsize=64)
-def _consolidated(layout: Layout, rule: FileRule) -> tuple[WholeFile, ...]:
+def _consolidated(layout: Layout, rule: FileRule) -> tuple[ConsolidatedFile, ...]:
     return _whole_files(replace(layout, scale=1.0).ranks(), layout.ranks(), rule)
 
 
-def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule: FileRule) -> tuple[WholeFile, ...]:
+def _whole_files(
+    full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule: FileRule
+) -> tuple[ConsolidatedFile, ...]:
     """Divide the complete tensors of a checkpoint into files: first weights, then optimizer states.
 
     ``full`` are the ranks at scale 1.0, ``scaled`` the ranks at the scale of the run. The sizes at scale 1.0 determine
@@ -308,7 +310,7 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
     # Scaling keeps the files, without those whose tensors are all omitted.
     whole = [left for cut in cuts if (left := [name for name in cut if name in tensors])]
     return tuple(
-        WholeFile(_name(rule.consolidated, 0, number, len(whole)), {name: tensors[name] for name in left})
+        ConsolidatedFile(_name(rule.consolidated, 0, number, len(whole)), {name: tensors[name] for name in left})
         for number, left in enumerate(whole, start=1)
     )
 

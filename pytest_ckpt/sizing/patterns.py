@@ -226,7 +226,7 @@ def _chains(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts 
     if planned.deltas is None:
         return None
     # A separate chain is saved, loaded after the others are deleted, and deleted.
-    moved = 2 * sum(planned.deltas.save_bytes(planned.layout, n) for n in planned.deltas.own_chain)
+    moved = 2 * sum(planned.deltas.save_bytes(planned.layout, n) for n in planned.deltas.surviving_chain)
     return Amount(1, moved, 3 * _save(planned) + _load(planned))
 
 

@@ -206,7 +206,7 @@ _OF_OWN_MODELS = {
 }
 
 
-def refuse_options_of_own_models(settings: Settings) -> None:
+def refuse_user_model_options(settings: Settings) -> None:
     """Raise UsageError if an option for users' models is set and no model is from a file."""
     for option, why in _OF_OWN_MODELS.items():
         if settings.is_set(option) and not any(model.own for model in settings.models):
@@ -227,7 +227,7 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     for option in ("--ckpt-engine=replay:file", "--ckpt-engine=replay:timing"):
         if settings.is_set(option) and not any(engine.replays for engine in settings.engines):
             raise UsageError(f"{option}: no engine that was chosen replays a job.", "Say --ckpt-engine=replay.")
-    refuse_options_of_own_models(settings)
+    refuse_user_model_options(settings)
     checkpoints = tuple(
         _plan_checkpoint(settings, model, engine, strategy, limits, target, table)
         for model in settings.models
@@ -450,16 +450,16 @@ def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
     """Return the correction of the planned space if some checkpoints are deltas; it may be negative.
 
     The planned space counts each checkpoint as full, with ``one`` bytes. The correction includes an additional chain
-    (`DeltaRule.own_chain`), which exists while the other checkpoints are deleted.
+    (`DeltaRule.surviving_chain`), which exists while the other checkpoints are deleted.
     """
     if rule is None:
         return 0
     sizes = {
         number: rule.files_bytes(shards, number) + shards.processes * _FILE_OVERHEAD_BYTES
-        for number in (*range(1, rule.operations + 1), *rule.own_chain)
+        for number in (*range(1, rule.operations + 1), *rule.surviving_chain)
         if rule.is_delta(number)
     }
-    own = sum(sizes.get(number, one) for number in rule.own_chain)
+    own = sum(sizes.get(number, one) for number in rule.surviving_chain)
     return own + sum(sizes[number] - one for number in range(1, rule.operations + 1) if number in sizes)
 
 

@@ -98,7 +98,7 @@ def resharded(shards: Layout, processes: int) -> tuple[ResizedTensor, ...]:
     )
 
 
-def why_no_ranks(
+def reason_without_ranks(
     size: str, shards: Layout, memory: MemoryRule, *, slots: int | None, available_bytes: int | None
 ) -> str:
     """Return the reason why twice or half as many ranks (by ``size``) cannot be started; empty if they can.

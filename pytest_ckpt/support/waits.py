@@ -62,10 +62,10 @@ class Waits:
             f"{what}: {format_seconds(round(now - began))}" if isinstance(what, str) else what()
             for began, what in self._waits
         ]
-        if told := "; ".join(filter(None, sentences)):
+        if text := "; ".join(filter(None, sentences)):
             self._spoke = now
             self.before()
-            self.say(told)
+            self.say(text)
 
 
 _current: contextvars.ContextVar[Waits] = contextvars.ContextVar("waits")

@@ -313,7 +313,7 @@ class Store(Protocol):
         Rank 0 calls this method if there are several hosts.
         """
 
-    def sees_draft(self, ref: CheckpointRef) -> bool:
+    def shows_draft(self, ref: CheckpointRef) -> bool:
         """Return whether this client sees the directory that `announce` created."""
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
@@ -439,7 +439,7 @@ class NamesDirectory(Protocol):
     def create(self, path: str) -> None:
         """Create an empty file, which must not exist, and close it."""
 
-    def is_found(self, path: str) -> bool:
+    def has_name(self, path: str) -> bool:
         """Return whether the target finds a path."""
 
     def names(self, path: str) -> Iterable[str]:

@@ -74,7 +74,7 @@ def spec_of(text: str, known: Mapping[str, TargetSpec]) -> TargetSpec:
     return known[scheme]
 
 
-def make_target(spec: TargetSpec, text: str, access: Access = NO_ACCESS) -> Target:
+def create_target(spec: TargetSpec, text: str, access: Access = NO_ACCESS) -> Target:
     """Return the target of type ``spec`` for a value of --ckpt-target. Raises UsageError for an invalid location."""
     make, (_, location) = load(spec.make), split(text)
     target: Target = make(location, access) if spec.is_remote else make(location)
@@ -105,7 +105,7 @@ def _in_time(what: str, spec: TargetSpec, text: str, seconds: float, access: Acc
 def perform_request(request: Mapping[str, Any]) -> Any:
     """Perform a request of `check_in_time` or `leftovers_in_time`. Their child process calls this function."""
     spec, access = from_plain(TargetSpec, request["spec"]), from_plain(Access, request["access"])
-    target = make_target(spec, request["text"], access)
+    target = create_target(spec, request["text"], access)
     if request["what"] == "leftovers":
         return [to_plain(one) for one in target.leftovers()]
     return to_plain(dataclasses.replace(target.check(), plugin=spec.plugin))

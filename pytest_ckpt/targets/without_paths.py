@@ -69,7 +69,7 @@ class StoreWithoutCache:
     def announce(self, ref: CheckpointRef) -> None:
         """Do nothing, because the target has no directories."""
 
-    def sees_draft(self, ref: CheckpointRef) -> bool:
+    def shows_draft(self, ref: CheckpointRef) -> bool:
         """Return True, because the target has no directories."""
         return True
 

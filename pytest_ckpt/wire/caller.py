@@ -64,7 +64,7 @@ class Caller:
         """Return whether unread data or the end of the connection have arrived."""
         return self._unframed.is_complete() or bool(select.select([self._link], [], [], 0)[0])
 
-    def give_up_after(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         """End the connection if the other host does not acknowledge data or keep-alive probes for ``seconds``.
 
         Without this limit, a process that is cut off from the network would wait for about 15 minutes.

@@ -117,7 +117,7 @@ def received(links: Sequence[socket.socket], seconds: float) -> float | None:
     return sum(counts) / (last - since) if last > since else None
 
 
-def both_ways(links: Sequence[socket.socket], seconds: float, *, sends_first: bool) -> float | None:
+def send_and_receive(links: Sequence[socket.socket], seconds: float, *, sends_first: bool) -> float | None:
     """Send on all streams, and receive on them. Return the receive throughput in bytes per second.
 
     With ``sends_first``, send before receiving; without it, receive first. Exactly one of the two hosts sends first.

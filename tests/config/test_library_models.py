@@ -17,7 +17,7 @@ from pytest_ckpt.config import library_models
 from pytest_ckpt.config.hugging_face import from_config
 from pytest_ckpt.config.library_models import Listed, experts_of, kinds_of, numbers_of
 from pytest_ckpt.config.library_tensors import _forbid
-from pytest_ckpt.config.models import kept_models
+from pytest_ckpt.config.models import recorded_models
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.models import Model
@@ -113,7 +113,7 @@ def test_models_that_only_the_library_knows_are_counted_as_published(by_library,
     whole = layout(model, mode="full")
     assert whole.bytes == 14 * model.parameters
     assert any("-expert_rank_7-" in file.name for rank in whole.ranks() for file in rank.files)
-    assert kept_models([{"model": model.name, "definition": to_plain(model)}])[model.name] == model
+    assert recorded_models([{"model": model.name, "definition": to_plain(model)}])[model.name] == model
     # Half a checkpoint has the same model and half of its bytes.
     assert layout(model, mode="full", scale=0.5).bytes == pytest.approx(whole.bytes / 2, rel=0.001)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.config import library_models
-from pytest_ckpt.config.models import kept_models
+from pytest_ckpt.config.models import recorded_models
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.models import Model
@@ -162,7 +162,7 @@ def test_muon_keeps_a_second_moment_of_embedding_and_head_only(chosen) -> None:
         model = chosen("a.json", json.dumps(PUBLIC["Llama-3.1-8B"].config), parallel, ckpt_optimizer="muon")
         ends = 2 * 128256 * 4096 + 4096
         assert layout(model, mode="full").bytes == 10 * model.parameters + 4 * ends
-        assert kept_models([{"model": model.name, "definition": to_plain(model)}])[model.name] == model
+        assert recorded_models([{"model": model.name, "definition": to_plain(model)}])[model.name] == model
 
 
 def test_the_default_is_adamw(chosen) -> None:
@@ -202,7 +202,7 @@ def test_files_stand_beside_models_of_the_workload(tmp_path, monkeypatch) -> Non
 
 def test_what_a_run_kept_needs_no_file(chosen) -> None:
     model = chosen("small.toml", SMALL + PARALLEL)
-    kept = kept_models([{"model": "llama3-8b"}, {"model": model.name, "definition": to_plain(model)}])
+    kept = recorded_models([{"model": "llama3-8b"}, {"model": model.name, "definition": to_plain(model)}])
     Path("small.toml").unlink()
     for word in ("./small.toml", model.name):
         assert resolve({"ckpt_model": "./small.toml"}, {}, kept=kept).models == (model,), word
@@ -222,7 +222,7 @@ def test_what_a_run_kept_needs_no_file(chosen) -> None:
 def test_a_kept_definition_is_that_of_its_digest(chosen, change: dict, what: str) -> None:
     model = chosen("small.toml", SMALL + PARALLEL)
     with pytest.raises(ValueError, match=what):
-        kept_models([{"model": model.name, "definition": to_plain(model) | change}])
+        recorded_models([{"model": model.name, "definition": to_plain(model) | change}])
 
 
 WRONG = [
@@ -378,7 +378,7 @@ def test_any_kept_definition_is_taken_or_refused(tmp_path_factory, data: st.Data
         if part:
             part[data.draw(st.sampled_from(sorted(part)))] = data.draw(JSON)
     try:
-        kept = kept_models([{"model": model.name, "definition": plain}])
+        kept = recorded_models([{"model": model.name, "definition": plain}])
     except (ValueError, TypeError, LookupError, AttributeError):
         return
     assert kept[model.name].digest == model.digest

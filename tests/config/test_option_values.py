@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.config import parsers
 from pytest_ckpt.config.engines import check_codec_installed, check_installed, known_engines
-from pytest_ckpt.config.options import command_words, resolve
+from pytest_ckpt.config.options import command_line_of, resolve
 from pytest_ckpt.facts.engines import BUILT_IN, EngineSpec, MemoryRule
 from pytest_ckpt.facts.options import OPTIONS, option_of
 from pytest_ckpt.facts.settings import HostSlots
@@ -159,7 +159,7 @@ def test_whatever_is_typed_gives_a_plan_or_a_usage_error(option, text):
 @given(keys=st.sets(st.sampled_from([k for k in KEYS if k not in {"cluster", "mode", "ranks"}])))
 def test_the_words_for_another_command_give_the_same_settings(keys):
     of = settings_of({key: VALUES[key][0] for key in keys})
-    words = shlex.split(command_words(of))
+    words = shlex.split(command_line_of(of))
     stated = {}
     for word in words:
         flag, _, value = word.partition("=")

@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from pytest_ckpt.config import parsers
-from pytest_ckpt.config.options import add_options, command_words, options_of_command_line, resolve
+from pytest_ckpt.config.options import add_options, command_line_of, options_of_command_line, resolve
 from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import GROUPS, LISTS, OPTIONS, ROLES, parameters_of
 from pytest_ckpt.facts.settings import SUITES, Settings
@@ -343,7 +343,7 @@ def test_words_for_another_command_give_the_same_settings(tmp_path):
     of = settings_of(given)
     parser = argparse.ArgumentParser()
     add_options(parser)
-    again = resolve(options_of_command_line(parser.parse_args(shlex.split(command_words(of)))), {})
+    again = resolve(options_of_command_line(parser.parse_args(shlex.split(command_line_of(of)))), {})
     assert again == of
 
 

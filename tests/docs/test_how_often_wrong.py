@@ -12,7 +12,7 @@ from benchmarks import acceptance_study as program
 from pytest_ckpt.analysis.acceptance import least_share, trials_for
 from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.reasons import is_own_limit
+from pytest_ckpt.judging.reasons import is_default_limit
 from pytest_ckpt.sizing.patterns import KILLS
 from tests.support.acceptance_charts import passed_share
 from tests.support.docs_pages import how_often_wrong_page as page
@@ -83,7 +83,7 @@ def test_the_figures_of_the_prose_are_so() -> None:
     assert MAXIMUM_ROUNDS - WINDOW_ROUNDS + 1 == 21
     assert "CRASH-ASYNC has 60 trials: each kill of a save is one." in text
     assert KILLS == 60
-    own_limits = {row.id for row in REQUIREMENTS.values() if row.is_measured and is_own_limit(row.id, "", GATES)}
+    own_limits = {row.id for row in REQUIREMENTS.values() if row.is_measured and is_default_limit(row.id, "", GATES)}
     named = re.search(r"The time limit of ([A-Z, -]+) and ([A-Z-]+) is a default", text)
     assert named
     assert {*named[1].split(", "), named[2]} == own_limits

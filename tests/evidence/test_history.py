@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pytest_ckpt.analysis.trend import make_trend
+from pytest_ckpt.analysis.trend import create_trend
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.history import append_run, check_place, compare_with_reports, entry, read_history
 from pytest_ckpt.evidence.manifest import compare
@@ -141,7 +141,7 @@ def test_runs_under_other_conditions_and_broken_ones_are_left_out_and_counted(te
     other = template["subjects"][0]["conditions"] | {"engine": "stream"}
     lines = [night(template, n, 5.0, conditions=other) for n in range(10)]
     lines += [night(template, n) for n in range(10, 30)] + [night(template, 30, is_complete=False)]
-    series = make_trend(lines, [])["series"][0]
+    series = create_trend(lines, [])["series"][0]
     assert series["omitted"] == {"other conditions": 10, "did not end well": 1}
     assert (len(series["points"]), series["change"]) == (20, None)
 

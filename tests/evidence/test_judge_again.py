@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.report.quantity import moment_text
+from pytest_ckpt.report.quantity import time_text
 from tests.support.made_up_run import make_run
 
 pytestmark = pytest.mark.covers(commands=("judge",))
@@ -118,7 +118,7 @@ def test_it_names_the_cluster_of_the_run_and_the_cluster_of_the_second_judgement
         {"option": "--ckpt-cluster", "of_run": "64", "value": "16000"},
         {"option": "--ckpt-save-budget", "of_run": "5%", "value": "3%"},
     ]
-    day = moment_text(found["judged"]).partition(",")[0]
+    day = time_text(found["judged"]).partition(",")[0]
     page, said = (tmp_path / "again.html").read_text(), judge(tmp_path / "run", *again[:2]).stdout
     for text in (" ".join(page.split()), " ".join(said.split())):
         assert "Run on 6 May 2031, 07:08 UTC for a cluster of 64 accelerators" in text

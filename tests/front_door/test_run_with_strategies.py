@@ -51,7 +51,7 @@ NOTHING_COPIED = """
 import sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.ranks.engines.whole_state import WholeState
+    from pytest_ckpt.ranks.engines.whole_state import CompleteState
     from pytest_ckpt.ranks.engines.stream.engine import StagedFiles
 
     def stage(whole):
@@ -62,7 +62,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
         files._copies, files._is_staged = files._state, True
         return 1
 
-    WholeState.stage, StagedFiles.stage = stage, staged
+    CompleteState.stage, StagedFiles.stage = stage, staged
 """
 
 

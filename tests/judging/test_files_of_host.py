@@ -9,7 +9,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.reasons import Derived, is_own_limit, reason_of
+from pytest_ckpt.judging.reasons import Derived, is_default_limit, reason_of
 from pytest_ckpt.judging.verdicts import decide_observed
 from pytest_ckpt.sizing.plan import FilesOfHost, plan_run
 from tests.support.made_target import mounted
@@ -68,7 +68,7 @@ def test_the_limit_is_derived_from_the_operators_inputs() -> None:
     reason = reason_of("NAMES", "many", "posix-shared")
     assert reason is not None
     assert isinstance(reason.because, Derived)
-    assert not is_own_limit("NAMES", "many", GATES)
+    assert not is_default_limit("NAMES", "many", GATES)
 
 
 def test_more_hosts_share_the_files_of_a_checkpoint() -> None:

@@ -14,7 +14,7 @@ from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.targets import MOUNTED
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
 from pytest_ckpt.judging.gates import GateDefault, Gates
-from pytest_ckpt.judging.reasons import REASONS, Derived, Published, Reason, ReliedOn, is_own_limit, reason_of
+from pytest_ckpt.judging.reasons import REASONS, Derived, Published, Reason, ReliedOn, is_default_limit, reason_of
 from pytest_ckpt.judging.verdicts import decide_observed
 from pytest_ckpt.sizing.plan import plan_run
 
@@ -90,8 +90,8 @@ def test_a_power_cut_counts_where_it_was_given(table: str) -> None:
 def test_a_limit_of_this_program_is_reported_and_decides_only_if_the_operator_set_it() -> None:
     of = built_in("serving")
     mine = dataclasses.replace(of, name="ours", extends="serving", limits=of.limits | {"PUBLISH.marker": 3.0})
-    assert is_own_limit("PUBLISH", "marker", of)
-    assert not is_own_limit("PUBLISH", "marker", mine)
+    assert is_default_limit("PUBLISH", "marker", of)
+    assert not is_default_limit("PUBLISH", "marker", mine)
     late = Observation(requirement="PUBLISH", subject="marker", trials=1, measured=60.0, unit="s")
     assert [decide_observed(REQUIREMENTS["PUBLISH"], late, g).severity for g in (of, mine)] == ["advisory", "required"]
     missing = Anomaly(kind="missing", where="names/7", seen="nothing", expected="the name")

@@ -20,7 +20,7 @@ from pytest_ckpt.published.times import (
     logged_times,
     pause_between,
     rank_times,
-    ranks_of_other_runs,
+    ranks_of_different_runs,
     slowest_of_each,
 )
 from tests.support.made_results import MadeRun
@@ -146,10 +146,10 @@ def test_a_rank_that_sleeps_a_little_longer_hides_nothing():
 def test_a_copy_of_another_ranks_file_is_no_rank():
     times = times_of(MadeRun())
     times |= {3: times[0], 5: times[0]}
-    found = ranks_of_other_runs(times)
+    found = ranks_of_different_runs(times)
     assert list(found) == [3, 5]
     assert found[5] == "its times equal the times of rank 0, to the microsecond: it is a copy"
-    assert ranks_of_other_runs(dict.fromkeys(range(8), times[0])).keys() == set(range(1, 8))
+    assert ranks_of_different_runs(dict.fromkeys(range(8), times[0])).keys() == set(range(1, 8))
 
 
 def test_without_rank_0_another_ranks_starts_serve():
@@ -163,7 +163,7 @@ def test_without_rank_0_another_ranks_starts_serve():
 def test_clocks_that_are_apart_change_nothing():
     skewed = MadeRun(offsets={1: 1.4, 2: -3600.0, 3: 0.25, 4: 77.0})
     assert [o.seconds for o in operations(skewed)] == [o.seconds for o in operations(MadeRun())]
-    assert ranks_of_other_runs(times_of(skewed)) == {}
+    assert ranks_of_different_runs(times_of(skewed)) == {}
     assert clock_skew_seconds(times_of(skewed)) == pytest.approx(3677.0, abs=0.01)
 
 
@@ -240,8 +240,8 @@ def varied(shift):
 def test_a_file_of_another_run_is_found_by_its_intervals():
     times = times_of(MadeRun(seconds=varied(0.0)))
     times[6] = times_of(MadeRun(seconds=varied(2.0)))[6]
-    assert list(ranks_of_other_runs(times)) == [6]
-    assert "another run" in ranks_of_other_runs(times)[6]
+    assert list(ranks_of_different_runs(times)) == [6]
+    assert "another run" in ranks_of_different_runs(times)[6]
 
 
 def test_a_file_of_another_run_with_the_same_intervals_is_found_by_its_hour():
@@ -249,7 +249,7 @@ def test_a_file_of_another_run_with_the_same_intervals_is_found_by_its_hour():
     later = MadeRun(started=run.started + timedelta(minutes=7), seconds=lambda *a: run.seconds(*a) + 0.02 * (a[1] % 2))
     times = times_of(run)
     times[6] = times_of(later)[6]
-    assert list(ranks_of_other_runs(times)) == [6]
+    assert list(ranks_of_different_runs(times)) == [6]
 
 
 def test_rank_0s_log_tells_what_its_statistics_tell():

@@ -60,7 +60,7 @@ class SeesLate:
     def announce(self, ref: CheckpointRef) -> None:
         self.announced.append(ref)
 
-    def sees_draft(self, ref: CheckpointRef) -> bool:
+    def shows_draft(self, ref: CheckpointRef) -> bool:
         return self.sees(ref, ())
 
     def sees(self, ref: CheckpointRef, entries: Any) -> bool:

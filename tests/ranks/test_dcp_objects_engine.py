@@ -10,7 +10,7 @@ from pytest_ckpt.facts.engines import built_in
 from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.targets.objects.errors import translate_error
-from pytest_ckpt.targets.schemes import make_target
+from pytest_ckpt.targets.schemes import create_target
 from tests.support.one_rank import as_one_rank
 from tests.support.small_memory import cannot, small_memory
 from tests.support.targets.object_server import CREDENTIALS, TARGET, misbehaving_server, object_server
@@ -20,7 +20,7 @@ KEYS = " ".join(CREDENTIALS.values())
 
 
 def area_of(endpoint: str) -> AreaRef:
-    return make_target(TARGETS["s3"], TARGET, Access(endpoints=(endpoint,))).create_area("one-rank")
+    return create_target(TARGETS["s3"], TARGET, Access(endpoints=(endpoint,))).create_area("one-rank")
 
 
 @pytest.mark.thorough

@@ -10,7 +10,7 @@ import pytest
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of
+from pytest_ckpt.targets.schemes import create_target, known_targets, spec_of
 from tests.support import CHECKOUT
 
 _SECONDS = 400
@@ -63,7 +63,7 @@ def test_each_rank_loads_what_it_saved_and_reads_the_metadata(tmp_path):
     target, scratch = tmp_path / "target", tmp_path / "scratch"
     target.mkdir()
     scratch.mkdir()
-    area = make_target(spec_of(str(target), known_targets({})), str(target)).create_area("staged")
+    area = create_target(spec_of(str(target), known_targets({})), str(target)).create_area("staged")
     launcher = find_launcher(None, ())
     done = subprocess.run(
         launcher.command(4, "tests.support.staged_dcp_program"),

@@ -65,8 +65,8 @@ class Forgetful(PosixNames):
         super().__init__(directory)
         self.looks, self.refused = hidden_looks, refused
 
-    def is_found(self, path: str) -> bool:
-        return super().is_found(path) and not self._hides(path)
+    def has_name(self, path: str) -> bool:
+        return super().has_name(path) and not self._hides(path)
 
     def names(self, path: str) -> Any:
         return [name for name in super().names(path) if not self._hides(f"{path}/{name}")]

@@ -55,8 +55,8 @@ def save_in(directory: Path, group: Any, writers: Sequence[int], fails: int | No
     store.prepare(SUBJECT.slug)
     engine, clock = LeavesTheCommit(rank=group.rank, content=Content(3), group=group), Clock(activity=Activity())
     engine.fill(1)
-    takes_part = group.rank in writers
-    saved = save_and_commit(engine, store, group, REF, clock, start=0.0, takes_part=takes_part)
+    is_saving_rank = group.rank in writers
+    saved = save_and_commit(engine, store, group, REF, clock, start=0.0, is_saving_rank=is_saving_rank)
     durability = summed([(saved.durability, saved.commit)], saves=1, commits=1)
     return {
         "files": durability.files_synced,

@@ -135,7 +135,7 @@ def test_an_fsync_of_a_directory_that_is_left_out_fails(tmp_path, activity, monk
 
 
 def test_a_strategy_that_leaves_names_pending_fails(tmp_path, activity, monkeypatch):
-    monkeypatch.setattr(protocol, "names_made_durable", lambda saved, *_: saved)
+    monkeypatch.setattr(protocol, "await_durable_names", lambda saved, *_: saved)
     durability = saved(tmp_path, activity, engine=LeavesTheCommit)[0].durability()
     assert (durability.directories, durability.directories_synced) == (2, 1)
     assert outcome("DURABLE-CALLS", measurement(durability=durability)) == "failed"

@@ -17,7 +17,7 @@ from pytest_ckpt.facts.events import Beat, Failed, Hello, from_line
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog
 from pytest_ckpt.support.processes import end_launch
-from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of
+from pytest_ckpt.targets.schemes import create_target, known_targets, spec_of
 from tests.support import CHECKOUT
 from tests.support.late_strategy import LANE
 from tests.support.own_files_engine import FILES
@@ -34,10 +34,10 @@ def storage(request, tmp_path) -> Iterator[object]:
     if request.param == "a directory":
         target = tmp_path / "target"
         target.mkdir()
-        yield make_target(spec_of(str(target), rows), str(target))
+        yield create_target(spec_of(str(target), rows), str(target))
     else:
         with memory_server() as name:
-            yield make_target(spec_of(f"memory://{name}", rows), f"memory://{name}")
+            yield create_target(spec_of(f"memory://{name}", rows), f"memory://{name}")
 
 
 def start(area, tmp_path, **environment):
@@ -80,7 +80,7 @@ def test_the_watchdog_names_the_lane_that_hangs_and_not_the_one_that_waits_for_i
     target = tmp_path / "target"
     target.mkdir()
     rows = known_targets({})
-    area = make_target(spec_of(str(target), rows), str(target)).create_area("seams")
+    area = create_target(spec_of(str(target), rows), str(target)).create_area("seams")
     process = start(area, tmp_path, SEAM_HANG="yes")
     try:
         failure = watched(process)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ckpt.report.quantity import margin_text, moment_text, quantities, quantity, rate_format, seconds_format
+from pytest_ckpt.report.quantity import margin_text, quantities, quantity, rate_format, seconds_format, time_text
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_columns_share_unit_and_decimals() -> None:
 
 
 def test_moments_keep_their_zone_and_odd_ones_their_text() -> None:
-    assert moment_text("2031-05-06T07:08:09+00:00") == "6 May 2031, 07:08 UTC"
-    assert moment_text("2031-05-06T07:08:09+02:00") == "6 May 2031, 07:08 UTC+02:00"
-    assert moment_text("last week") == "last week"
-    assert moment_text(None) == "–"
+    assert time_text("2031-05-06T07:08:09+00:00") == "6 May 2031, 07:08 UTC"
+    assert time_text("2031-05-06T07:08:09+02:00") == "6 May 2031, 07:08 UTC+02:00"
+    assert time_text("last week") == "last week"
+    assert time_text(None) == "–"

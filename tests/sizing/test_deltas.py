@@ -34,7 +34,7 @@ def test_a_chain_begins_with_a_full_save_and_ends_with_the_checkpoint(rule: Delt
     assert chain == tuple(range(chain[0], number + 1))
     assert not rule.is_delta(chain[0])
     assert all(rule.is_delta(each) for each in chain[1:])
-    assert len(chain) <= max(rule.full_every, len(rule.own_chain))
+    assert len(chain) <= max(rule.full_every, len(rule.surviving_chain))
 
 
 def test_every_tenth_is_full_and_those_beside_the_subject_s_own_too() -> None:
@@ -43,8 +43,8 @@ def test_every_tenth_is_full_and_those_beside_the_subject_s_own_too() -> None:
     assert own == [1, 11, 21]
     assert rule.chain(20) == tuple(range(11, 21))
     assert not any(rule.is_delta(n) for n in range(26, 25 + OF_CHAIN))
-    assert rule.own_chain == (153, 154, 155)
-    assert rule.chain(155) == rule.own_chain
+    assert rule.surviving_chain == (153, 154, 155)
+    assert rule.chain(155) == rule.surviving_chain
     assert rule.deltas == 9
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ckpt.facts.engines import MemoryRule
 from pytest_ckpt.sizing.models import ITEM_BYTES, layout
-from pytest_ckpt.sizing.resharding import ranks_of, resharded, why_no_ranks
+from pytest_ckpt.sizing.resharding import ranks_of, reason_without_ranks, resharded
 
 SCALE = 1e-5
 NO_MEMORY = MemoryRule(process_bytes=0)
@@ -60,23 +60,23 @@ def test_the_numbers_of_ranks() -> None:
 
 def test_one_rank_is_not_halved() -> None:
     alone = layout("llama3-8b", mode="open", processes=1, scale=SCALE)
-    assert "cannot be halved" in why_no_ranks("halved", alone, NO_MEMORY, slots=None, available_bytes=None)
-    assert why_no_ranks("doubled", alone, NO_MEMORY, slots=None, available_bytes=None) == ""
+    assert "cannot be halved" in reason_without_ranks("halved", alone, NO_MEMORY, slots=None, available_bytes=None)
+    assert reason_without_ranks("doubled", alone, NO_MEMORY, slots=None, available_bytes=None) == ""
 
 
 def test_slots_refuse_only_if_the_launcher_keeps_to_them() -> None:
     shards = layout("llama3-8b", mode="open", processes=8, scale=SCALE)
-    why = why_no_ranks("doubled", shards, NO_MEMORY, slots=8, available_bytes=None)
+    why = reason_without_ranks("doubled", shards, NO_MEMORY, slots=8, available_bytes=None)
     assert why.startswith("16 ranks need as many slots, and --ckpt-hosts has 8")
-    assert why_no_ranks("doubled", shards, NO_MEMORY, slots=16, available_bytes=None) == ""
-    assert why_no_ranks("halved", shards, NO_MEMORY, slots=8, available_bytes=None) == ""
-    assert why_no_ranks("doubled", shards, NO_MEMORY, slots=None, available_bytes=None) == ""
+    assert reason_without_ranks("doubled", shards, NO_MEMORY, slots=16, available_bytes=None) == ""
+    assert reason_without_ranks("halved", shards, NO_MEMORY, slots=8, available_bytes=None) == ""
+    assert reason_without_ranks("doubled", shards, NO_MEMORY, slots=None, available_bytes=None) == ""
 
 
 def test_memory_refuses_twice_as_many_ranks_before_half_as_many() -> None:
     shards = layout("llama3-8b", mode="open", processes=8, scale=SCALE)
     memory = MemoryRule(process_bytes=450_000_000, state_share=1.3)
-    why = why_no_ranks("doubled", shards, memory, slots=None, available_bytes=7_000_000_000)
+    why = reason_without_ranks("doubled", shards, memory, slots=None, available_bytes=7_000_000_000)
     assert why.startswith("16 ranks need ")
     assert "of memory on this host" in why
-    assert why_no_ranks("halved", shards, memory, slots=None, available_bytes=7_000_000_000) == ""
+    assert reason_without_ranks("halved", shards, memory, slots=None, available_bytes=7_000_000_000) == ""

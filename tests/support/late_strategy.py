@@ -20,8 +20,8 @@ class LateStrategy:
         self._group = group.duplicate(self._lane)
         self._thread = ThreadPoolExecutor(1)
 
-    def save(self, ref, *, takes_part=True):
-        assert takes_part
+    def save(self, ref, *, is_saving_rank=True):
+        assert is_saving_rank
         start = time.perf_counter()
         self._lane.begin(self._activity.operation)
         pending = Late(self._thread.submit(self._save, ref, start))
@@ -30,7 +30,7 @@ class LateStrategy:
 
     def _save(self, ref, start) -> RankSave:
         clock = Clock(activity=self._lane)
-        saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=True)
+        saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, is_saving_rank=True)
         end = time.perf_counter() - start
         self._lane.rest()
         return replace(saved, timing=replace(saved.timing, staged_seconds=end))

@@ -64,7 +64,7 @@ from pytest_ckpt.grading.catalogue import (
     offered,
     requirements_of_run,
 )
-from pytest_ckpt.grading.document import make_document
+from pytest_ckpt.grading.document import create_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.judging.waivers import Waiver
@@ -248,7 +248,7 @@ def _judged(
     ]
     judgement = judge_run(plan, settings, gates, findings, measurements, waivers, run["started"], catalogue)
     hosts = {host: m for m in measurements for host in m.hosts} or {"n1": None}
-    document = make_document(
+    document = create_document(
         run={
             "version": __version__,
             "command": ["pytest", *(f"--{n.replace('_', '-')}={v}" for n, v in options.items() if v)],

@@ -21,7 +21,7 @@ from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
 from pytest_ckpt.sizing.models import Layout, layout
 from pytest_ckpt.support.references import load
-from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of
+from pytest_ckpt.targets.schemes import create_target, known_targets, spec_of
 from tests.support import CHECKOUT
 
 SEED = 7
@@ -56,7 +56,7 @@ class Alone:
 
 def area_in(target: Path) -> AreaRef:
     """Create the area (the directory of a run) in a target directory."""
-    return make_target(spec_of(str(target), known_targets()), str(target)).create_area("one-rank")
+    return create_target(spec_of(str(target), known_targets()), str(target)).create_area("one-rank")
 
 
 def checkpoint_in(target: Path) -> Path:

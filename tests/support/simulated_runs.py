@@ -27,7 +27,7 @@ from pytest_ckpt.facts.proofs import Durability
 from pytest_ckpt.facts.strategy_results import Chains, NodeLoss, StepBatch, StepsOfSave, TierRestore, Tiers, Training
 from pytest_ckpt.facts.verdict import Outcome, Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.reasons import is_own_limit
+from pytest_ckpt.judging.reasons import is_default_limit
 from pytest_ckpt.judging.verdicts import decide, severity_of
 from pytest_ckpt.sizing.drains import drain_limit_seconds
 from pytest_ckpt.sizing.limits import ClusterLimits
@@ -130,7 +130,7 @@ def timed_requirements() -> set[str]:
         if row.is_measured
         and _TIME_UNITS.intersection(row.units)
         and severity_of(row, "", GATES) == "required"
-        and not is_own_limit(row.id, "", GATES)
+        and not is_default_limit(row.id, "", GATES)
     }
 
 

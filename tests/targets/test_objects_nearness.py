@@ -30,11 +30,11 @@ def own_address() -> str:
     ("https://no-such-name.invalid", "elsewhere"),
 ])  # fmt: skip
 def test_an_endpoint_is_where_its_address_is(endpoint, near):
-    assert endpoint_location(endpoint, may_ask=False) == near
+    assert endpoint_location(endpoint, may_connect=False) == near
 
 
 def test_an_address_of_this_host_is_on_this_host():
-    assert endpoint_location(f"http://{own_address()}:9000", may_ask=False) == "this host"
+    assert endpoint_location(f"http://{own_address()}:9000", may_connect=False) == "this host"
 
 
 @pytest.mark.parametrize(("endpoints", "kind", "is_local"), [

@@ -18,7 +18,7 @@ from pytest_ckpt.targets.objects.authentication import NoCredentialsError
 from pytest_ckpt.targets.objects.azure import DialectOfAzure, authorization, find_account
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.keys import read_url
-from pytest_ckpt.targets.schemes import make_target
+from pytest_ckpt.targets.schemes import create_target
 from tests.support.targets.other_servers import OtherServer, azurite
 
 KEY = base64.b64encode(b"planted key of the account").decode()
@@ -56,7 +56,7 @@ def test_who_has_no_account_is_told_what_to_set(environment: dict[str, str], mon
     for name in ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError, match="AZURE_STORAGE_SAS_TOKEN") as refused:
-        make_target(TARGETS["az"], PLACE.url, Access()).check()
+        create_target(TARGETS["az"], PLACE.url, Access()).check()
     assert refused.value.remedy.startswith("Set AZURE_STORAGE_ACCOUNT")
 
 
@@ -157,7 +157,7 @@ def test_a_container_that_keeps_what_is_deleted_is_refused(canned) -> None:
     answers["list"] = _page("")
     kept = "<DeleteRetentionPolicy><Enabled>{}</Enabled></DeleteRetentionPolicy>"
     answers["properties"] = (200, f"<StorageServiceProperties>{kept.format('true')}</StorageServiceProperties>")
-    target = make_target(TARGETS["az"], PLACE.url, access)
+    target = create_target(TARGETS["az"], PLACE.url, access)
     with pytest.raises(UsageError, match="would stay"):
         target.check()
     answers["properties"] = (200, f"<StorageServiceProperties>{kept.format('false')}</StorageServiceProperties>")
@@ -173,7 +173,7 @@ def test_a_refusal_is_told_with_what_to_do_and_without_the_key(canned, status: i
     answers, access = canned
     answers["list"] = (status, f"<Error><Code>{code}</Code><Message>It is not {KEY}, nor ?sig=abc.</Message></Error>")
     with pytest.raises(UsageError, match=code) as refused:
-        make_target(TARGETS["az"], PLACE.url, access).check()
+        create_target(TARGETS["az"], PLACE.url, access).check()
     assert words in refused.value.remedy
     assert KEY not in str(refused.value)
     assert "sig=abc" not in str(refused.value)

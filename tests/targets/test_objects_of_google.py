@@ -16,7 +16,7 @@ from pytest_ckpt.facts.targets import TARGETS, Access
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects.google import below_upload, joined_key, part_key, piece_of
 from pytest_ckpt.targets.objects.keys import read_url
-from pytest_ckpt.targets.schemes import make_target
+from pytest_ckpt.targets.schemes import create_target
 from tests.support.targets.other_servers import OtherServer, fake_gcs_server
 
 PLACE = read_url("gs://checkpoints/acceptance")
@@ -79,7 +79,7 @@ def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ty
 
 def test_a_service_account_asks_with_a_token_of_its_own(google: tuple[type[_Google], Access]) -> None:
     handler, access = google
-    facts = make_target(TARGETS["gs"], PLACE.url, access).check()
+    facts = create_target(TARGETS["gs"], PLACE.url, access).check()
     assert (facts.kind, facts.gate_kind, facts.capabilities) == ("gs", "object-local", frozenset({"objects"}))
     assert {word for _, word in handler.asked} == {f"Bearer {TOKEN}"}
 
@@ -89,9 +89,9 @@ def test_a_bucket_that_keeps_what_is_deleted_is_refused(google: tuple[type[_Goog
     for facts in ({"versioning": {"enabled": True}}, {"softDeletePolicy": {"retentionDurationSeconds": "604800"}}):
         handler.answers["/checkpoints"] = (200, facts)
         with pytest.raises(UsageError, match="would stay"):
-            make_target(TARGETS["gs"], PLACE.url, access).check()
+            create_target(TARGETS["gs"], PLACE.url, access).check()
     handler.answers["/checkpoints"] = (200, {"softDeletePolicy": {"retentionDurationSeconds": "0"}})
-    make_target(TARGETS["gs"], PLACE.url, access).check()
+    create_target(TARGETS["gs"], PLACE.url, access).check()
 
 
 def test_a_refusal_names_neither_token_nor_account(google: tuple[type[_Google], Access]) -> None:
@@ -99,7 +99,7 @@ def test_a_refusal_names_neither_token_nor_account(google: tuple[type[_Google], 
     error = {"code": 403, "message": f"{NAME} with {TOKEN} may not.", "errors": [{"reason": "forbidden"}]}
     handler.answers["/o"] = (403, {"error": error})
     with pytest.raises(UsageError, match="forbidden") as refused:
-        make_target(TARGETS["gs"], PLACE.url, access).check()
+        create_target(TARGETS["gs"], PLACE.url, access).check()
     assert NAME not in str(refused.value)
     assert TOKEN not in str(refused.value)
 
@@ -108,7 +108,7 @@ def test_who_has_no_credentials_is_told_what_to_do(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     with pytest.raises(UsageError, match=r"none\.json was not found") as refused:
-        make_target(TARGETS["gs"], PLACE.url, Access()).check()
+        create_target(TARGETS["gs"], PLACE.url, Access()).check()
     assert "GOOGLE_APPLICATION_CREDENTIALS" in refused.value.remedy
 
 

@@ -24,7 +24,7 @@ from pytest_ckpt.facts.targets import AreaRef, CheckpointRef, Names, TargetSpec
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.references import load
 from pytest_ckpt.targets.protocol import Store, Target
-from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of
+from pytest_ckpt.targets.schemes import create_target, known_targets, spec_of
 from tests.support import CHECKOUT
 from tests.support.targets.memory import memory_server
 from tests.support.targets.memory_store import SPEC
@@ -82,7 +82,7 @@ def word(request: pytest.FixtureRequest, tmp_path, monkeypatch) -> Iterator[str]
 
 @pytest.fixture
 def storage(word: str) -> Target:
-    return make_target(spec_of(word, ROWS), word)
+    return create_target(spec_of(word, ROWS), word)
 
 
 @pytest.fixture
@@ -261,11 +261,11 @@ import json, os, signal, sys
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
 from pytest_ckpt.support.references import load
-from pytest_ckpt.targets.schemes import make_target, spec_of
+from pytest_ckpt.targets.schemes import create_target, spec_of
 from tests.targets.test_store_contract import Phases, ROWS, attach
 
 word = sys.argv[1]
-area = make_target(spec_of(word, ROWS), word).create_area("dead")
+area = create_target(spec_of(word, ROWS), word).create_area("dead")
 store = attach(area)
 store.prepare("m")
 sink = store.begin(CheckpointRef(subject="m", number=7), Phases()).create("a.pt", None)
@@ -332,7 +332,7 @@ def test_another_client_sees_what_was_announced_and_what_was_committed_with_all_
     store.prepare(REF.subject)
     assert elsewhere.is_prepared(REF.subject)
     store.announce(REF)
-    assert elsewhere.sees_draft(REF)
+    assert elsewhere.shows_draft(REF)
     _, (entries, _) = save(store)
     store.commit(REF, entries, Phases())
     assert elsewhere.sees(REF, entries)
@@ -342,7 +342,7 @@ def test_another_client_sees_what_was_announced_and_what_was_committed_with_all_
 @pytest.mark.parametrize("word", ["a directory"], indirect=True)
 def test_a_client_that_misses_a_name_or_some_bytes_does_not_see_it(store):
     assert not store.is_prepared("another")
-    assert not store.sees_draft(REF)
+    assert not store.shows_draft(REF)
     assert not store.sees(REF, ())
     _, (entries, _) = save(store)
     store.commit(REF, entries, Phases())

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire import streams
-from pytest_ckpt.wire.streams import STREAMS, StreamListener, both_ways, closing, connected
+from pytest_ckpt.wire.streams import STREAMS, StreamListener, closing, connected, send_and_receive
 
 TOKEN, OTHER = b"t" * 32, b"o" * 32
 HERE = ("127.0.0.1",)
@@ -45,9 +45,11 @@ def test_both_sides_learn_what_they_received_in_both_directions() -> None:
     assert (len(calling), len(called)) == (STREAMS, STREAMS)
     rates: dict[str, float | None] = {}
     with closing(calling, called):
-        there = threading.Thread(target=lambda: rates.update(called=both_ways(called, SECONDS, sends_first=False)))
+        there = threading.Thread(
+            target=lambda: rates.update(called=send_and_receive(called, SECONDS, sends_first=False))
+        )
         there.start()
-        rates["calling"] = both_ways(calling, SECONDS, sends_first=True)
+        rates["calling"] = send_and_receive(calling, SECONDS, sends_first=True)
         there.join()
     assert all(rate and rate > 0 for rate in rates.values()), rates
     assert set(rates) == {"calling", "called"}
@@ -81,7 +83,7 @@ def test_a_stream_that_breaks_is_no_rate() -> None:
     with closing(called):
         for link in calling:
             link.close()
-        assert both_ways(called, SECONDS, sends_first=False) is None
+        assert send_and_receive(called, SECONDS, sends_first=False) is None
 
 
 def test_only_the_ports_that_may_be_used_are_listened_at() -> None:

@@ -99,11 +99,11 @@ def begun(session: Session, name: str) -> str:
 def _require_size(
     context: ObjectContext, findings: Findings, name: str, size: int | None, when: str, kind: str
 ) -> None:
-    looks: dict[str, Any] = {
+    sizes: dict[str, Any] = {
         "this client": seen(context.here, name),
         "the second": context.other.request("parts:seen", name),
     }
-    for who, found in looks.items():
+    for who, found in sizes.items():
         for how, bytes_seen in found.items():
             if bytes_seen != size:
                 findings.wrong(

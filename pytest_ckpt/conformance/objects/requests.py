@@ -126,9 +126,11 @@ def range_bytes(context: ObjectContext, findings: Findings) -> None:
     pieces = ((1, whole[:MINIMUM_PART_BYTES]), (2, whole[MINIMUM_PART_BYTES:]))
     etags = [(number, here.part(name, upload, number, data).needed("a part").etag) for number, data in pieces]
     here.end(name, upload, etags).needed("the end of an upload")
-    asked = [(f"bytes={first}-{'' if stop is None else stop - 1}", whole[first:stop], first) for first, stop in _RANGES]
-    asked += [(f"bytes=-{count}", whole[-count:], _SIZE - count) for count in (1, 10, _TAIL + 7)]
-    for words, expected, first in asked:
+    ranges = [
+        (f"bytes={first}-{'' if stop is None else stop - 1}", whole[first:stop], first) for first, stop in _RANGES
+    ]
+    ranges += [(f"bytes=-{count}", whole[-count:], _SIZE - count) for count in (1, 10, _TAIL + 7)]
+    for words, expected, first in ranges:
         answer = here.get(name, {"Range": words})
         findings.trials += 1
         text = f"bytes {first}-{first + len(expected) - 1}/{_SIZE}"

@@ -91,11 +91,11 @@ class Session:
     The name of an object is its key without the check's prefix.
     """
 
-    def __init__(self, asked: SessionSpec, report_call: Callable[[str, str], None] = lambda _call, _path: None) -> None:
-        self.seed = asked.seed
-        self._place = BucketPrefix(bucket=asked.bucket, prefix=asked.prefix, scheme=asked.scheme)
-        patience = Patience(connect_seconds=_CONNECT_SECONDS, silent_seconds=asked.patience_seconds, attempts=_ATTEMPTS)
-        self._wire = open_wire(self._place, asked.access, patience)
+    def __init__(self, spec: SessionSpec, report_call: Callable[[str, str], None] = lambda _call, _path: None) -> None:
+        self.seed = spec.seed
+        self._place = BucketPrefix(bucket=spec.bucket, prefix=spec.prefix, scheme=spec.scheme)
+        patience = Patience(connect_seconds=_CONNECT_SECONDS, silent_seconds=spec.patience_seconds, attempts=_ATTEMPTS)
+        self._wire = open_wire(self._place, spec.access, patience)
         self.digests, self.kept_digests = self._wire.digests, self._wire.kept
         self._report_call = report_call
         self._threads = ThreadPoolExecutor(AT_ONCE)

@@ -314,7 +314,7 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
         finally:
             theirs = context.other.finish()
         looks["the second client"] = theirs
-        for who, (faults, asked, seconds, again) in looks.items():
+        for who, (faults, requests, seconds, again) in looks.items():
             for how, fault in faults:
                 findings.wrong(
                     "client of a crowd turned away" if "refused" in fault else "client of a crowd sees less",
@@ -322,7 +322,7 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
                     seen=fault,
                     expected="the checkpoint as it was before the crowd",
                 )
-            findings.trials += asked
+            findings.trials += requests
             slowest, busy = max(slowest, seconds), busy + again
     findings.measured = slowest
     findings.facts["at once"] = f"{2 * CROWD} connections"

@@ -158,9 +158,9 @@ def _symbolic(findings: Findings, directory: Path, contents: dict[str, bytes]) -
     _expect(findings, link, "text of the link", str(link.readlink()), "first")
     _leads_to(findings, link, contents["first"])
     # As Lightning does with last.ckpt: the link is moved to the newest file and exists at every moment.
-    beside = directory / "last.new"
-    beside.symlink_to(directory / "second")
-    beside.replace(link)
+    replacement = directory / "last.new"
+    replacement.symlink_to(directory / "second")
+    replacement.replace(link)
     _expect(findings, link, "text of the replaced link", str(link.readlink()), str(directory / "second"))
     _leads_to(findings, link, contents["second"], older=contents["first"])
     to_directory = directory / "directory"
@@ -185,9 +185,9 @@ def _hard(findings: Findings, directory: Path, contents: dict[str, bytes]) -> No
         file.write(changed)
     when = "after it was written through its other name"
     compare(findings, read_file(first), changed, path=first, when=when, older=older)
-    beside = directory / "hard.new"
-    beside.hardlink_to(directory / "second")
-    beside.replace(link)
+    replacement = directory / "hard.new"
+    replacement.hardlink_to(directory / "second")
+    replacement.replace(link)
     _leads_to(findings, link, contents["second"], older=changed)
     (directory / "second").unlink()
     compare(findings, read_file(link), contents["second"], path=link, when="after its other name was removed")

@@ -101,13 +101,13 @@ class Checkpoint:
         """Return whether the checkpoint in the parent ``directory`` is committed."""
         return self.commit.is_committed(directory / self.name)
 
-    def made_from(self) -> dict[str, tuple[object, ...]]:
+    def seed_words(self) -> dict[str, tuple[object, ...]]:
         """Return {file name: the seed words of its random bytes}."""
         return {f"shard-{index}": (self.seed, "checkpoint", self.number, index) for index in range(self.files)}
 
     def contents(self) -> dict[str, bytes]:
         """Return {file name: its content}, without the files that the commit adds."""
-        return {name: random_bytes(self.file_bytes, *words) for name, words in self.made_from().items()}
+        return {name: random_bytes(self.file_bytes, *words) for name, words in self.seed_words().items()}
 
     def expected(self, directory: Path) -> dict[str, bytes]:
         """Return {file name: its content} of the committed checkpoint, including the files that the commit adds."""
@@ -260,8 +260,8 @@ def names_in(directory: Path) -> list[str]:
 
 def missing(path: Path) -> CheckpointFault:
     """Return the fault of a missing name. Its text lists the names in the directory."""
-    beside = names_in(path.parent) if path.parent.is_dir() else []
-    names = ", ".join(beside[:8]) + (" …" if len(beside) > 8 else "") or "nothing"
+    siblings = names_in(path.parent) if path.parent.is_dir() else []
+    names = ", ".join(siblings[:8]) + (" …" if len(siblings) > 8 else "") or "nothing"
     return CheckpointFault(
         where=str(path),
         seen=f"no such name; the directory contains: {names}",

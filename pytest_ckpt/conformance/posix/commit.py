@@ -86,12 +86,12 @@ def _replace_file(context: CheckContext, findings: Findings, watcher: Client, di
             temporary.write_bytes(_version(context.seed, version))
             temporary.replace(path)
         seen = watcher.stop()
-        race.looks += seen["reads"]
+        race.observations += seen["reads"]
         refused += seen["refused"]
         findings.trials = race.changes
         findings.take(seen["wrong"])
         _settled(context, findings, path, race.changes)
-    findings.facts |= {"replacements": f"{race.changes:,}", "complete reads": f"{race.looks:,}"}
+    findings.facts |= {"replacements": f"{race.changes:,}", "complete reads": f"{race.observations:,}"}
     if refused:
         findings.facts["reads of a replaced file refused with ESTALE"] = f"{refused:,}"
 
@@ -209,7 +209,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
             both[0].rename(both[1])
             both.reverse()
         seen = watcher.stop()
-        race.looks += seen["lists"]
+        race.observations += seen["lists"]
         findings.trials = race.changes
         findings.take(seen["wrong"])
         when = f"after rename {race.changes:,}, no change in progress"
@@ -221,7 +221,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
                 seen=f"it is still there, in addition to {both[0].name}",
                 expected="no such directory",
             )
-    counted = {"renames": f"{race.changes:,}", "lists of the whole directory": f"{race.looks:,}"}
+    counted = {"renames": f"{race.changes:,}", "lists of the whole directory": f"{race.observations:,}"}
     findings.facts |= {"files": f"{files:,}", **counted}
 
 
@@ -241,13 +241,13 @@ def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callabl
 
     In each listing, the directory must be missing or contain all its files.
     """
-    findings, lists, looks, in_a_row = Findings(), 0, 0, 0
+    findings, lists, observations, in_a_row = Findings(), 0, 0, 0
     while True:
         for name in paths:
-            looks += 1
+            observations += 1
             try:
                 lists += _is_listed_completely(
-                    findings, Path(name), files, f"{name}, look {looks:,}", "during a rename"
+                    findings, Path(name), files, f"{name}, look {observations:,}", "during a rename"
                 )
             except FileNotFoundError:
                 continue

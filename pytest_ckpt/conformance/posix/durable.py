@@ -202,17 +202,17 @@ class WriteWitness:
         If a directory is missing, this fault replaces the faults of its files.
         """
         found: list[CheckpointFault] = []
-        gone: set[Path] = set()
+        absent: set[Path] = set()
         for line in self._path.read_text().splitlines():
             noted = json.loads(line)
             path = Path(noted["path"])
             data = noted["text"].encode() if "text" in noted else random_bytes(noted["bytes"], *noted["words"])
             assert blake2b(data).hexdigest() == noted["blake2b"]
-            if path.parent in gone:
+            if path.parent in absent:
                 continue
             wrong = wrong_bytes(path, data, calls)
             if wrong and wrong.is_name and not path.parent.is_dir():
-                gone.add(path.parent)
+                absent.add(path.parent)
                 wrong = missing(path.parent)
             if wrong:
                 found.append(wrong)
@@ -291,12 +291,12 @@ class Canary:
 
     def lost(self, calls: Calls) -> tuple[Loss, ...]:
         """Return the kinds of canary data that the power cut destroyed."""
-        gone = {
+        absent = {
             "bytes written over others": wrong_bytes(self._overwritten, self._new, calls) is not None,
             "bytes of a new file": wrong_bytes(self._created, self._new, calls) is not None,
             "a new directory": not self._directory.is_dir(),
         }
-        return tuple(loss for loss in LOSSES if gone[loss])
+        return tuple(loss for loss in LOSSES if absent[loss])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -333,8 +333,8 @@ def describe_evidence(cuts: Sequence[CutEvidence]) -> str:
     declared = sum(not cut.is_proof and not cut.is_outage for cut in cuts)
     parts = []
     if lost:
-        gone = ", ".join(f"{loss} in {lost[loss]}" for loss in LOSSES)
-        parts.append(f"Of {counted(len(cuts), 'cut')}, data that were never fsynced were gone: {gone}")
+        absent = ", ".join(f"{loss} in {lost[loss]}" for loss in LOSSES)
+        parts.append(f"Of {counted(len(cuts), 'cut')}, data that were never fsynced were gone: {absent}")
     if restarts:
         parts.append(f"the command printed a restart of the server in {len(restarts)}: {restarts[0]}")
     if outages:
@@ -499,7 +499,7 @@ def _save_and_overwrite(
         checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed, commit=context.commit)
         checkpoint.save(directory, calls)
         final = directory / checkpoint.name
-        data = {final / name: (checkpoint.file_bytes, made) for name, made in checkpoint.made_from().items()}
+        data = {final / name: (checkpoint.file_bytes, made) for name, made in checkpoint.seed_words().items()}
         added = {final / name: text for name, text in context.commit.files_of(final).items()}
         witness.acknowledge({**data, **added})
     # Random names, so that a power-cut command cannot distinguish them from data that are not durable.

@@ -294,9 +294,9 @@ def _remove_or_replace(context: CheckContext, paths: list[Path]) -> None:
             if fate != "removed it":
                 path.write_bytes(other)
         else:
-            beside = path.with_suffix(".new")
-            beside.write_bytes(other)
-            beside.replace(path)
+            replacement = path.with_suffix(".new")
+            replacement.write_bytes(other)
+            replacement.replace(path)
 
 
 def _clear_directory(context: CheckContext) -> None:

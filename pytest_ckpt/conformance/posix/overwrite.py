@@ -89,7 +89,11 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, direct
         for step in race.some(_AT_ONCE, "open, write", str(path)):
             path.write_bytes(_text(step))
         seen = reader.stop()
-        race.looks, empty, zeros = race.looks + seen["reads"], empty + seen["empty"], zeros + seen["zeros"]
+        race.observations, empty, zeros = (
+            race.observations + seen["reads"],
+            empty + seen["empty"],
+            zeros + seen["zeros"],
+        )
         findings.trials = race.changes
         findings.take(seen["wrong"])
         last = read_file(path)
@@ -102,7 +106,7 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, direct
             )
     findings.facts |= {
         "overwrites": f"{race.changes:,}",
-        "reads": f"{race.looks:,}",
+        "reads": f"{race.observations:,}",
         "reads that found the file empty": f"{empty:,}",
         "reads that found zeros": f"{zeros:,}",
     }

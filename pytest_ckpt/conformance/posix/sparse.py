@@ -213,8 +213,8 @@ def _outcome(copies: int, refusals: list[str]) -> str:
     """Return a text with the number of copies that a method made and, if it was refused, the last error."""
     if not refusals:
         return f"{copies:,} copies"
-    why = f"not offered: {refusals[-1]}"
-    return f"{copies:,} copies, {len(refusals):,} times {why}" if copies else why
+    reason = f"not offered: {refusals[-1]}"
+    return f"{copies:,} copies, {len(refusals):,} times {reason}" if copies else reason
 
 
 def _content(shape: tuple[tuple[int, int], ...], *words: object) -> bytes:

@@ -172,7 +172,7 @@ class ChainedEngine:
         Also allocate the buffer of deltas, because no clock runs during this call.
         """
         self._buffer_for(self._rule.largest_file_bytes(self._shard))
-        return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
+        return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.surviving_chain) - 1)
 
     def expect(self, checkpoint: int) -> None:
         """Let the wrapped engine prepare the load of the full checkpoint in the chain of checkpoint number

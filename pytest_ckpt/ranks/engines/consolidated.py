@@ -24,7 +24,7 @@ from torch.distributed.checkpoint import _consolidate_hf_safetensors as library
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
 from pytest_ckpt.facts.file_rules import CONSOLIDATED_FILES
-from pytest_ckpt.ranks.engines.dcp import DcpEngine, of_other_size, of_places
+from pytest_ckpt.ranks.engines.dcp import DcpEngine, of_places, size_fault
 from pytest_ckpt.ranks.engines.dcp_watch import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import LocalFault
 from pytest_ckpt.ranks.engines.safetensors_files import DTYPES, LENGTH_BYTES, header_end
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
-    from pytest_ckpt.sizing.files import WholeFile
+    from pytest_ckpt.sizing.files import ConsolidatedFile
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import CommittedCheckpoint
 
@@ -119,7 +119,7 @@ class ConsolidatedEngine(DcpEngine):
             return of_places(INDEX, "unreadable", len(index), f"the index cannot be read: {error}")
         return None if right else of_places(INDEX, "foreign", len(index), "the index places tensors elsewhere")
 
-    def _read_rows(self, file: WholeFile, source: io.IOBase, size: int) -> None:
+    def _read_rows(self, file: ConsolidatedFile, source: io.IOBase, size: int) -> None:
         begin = header_end(source.read(LENGTH_BYTES))
         header = source.read(begin - LENGTH_BYTES) if begin and begin <= size else b""
         wanted, offsets = _header_of(file)
@@ -127,7 +127,7 @@ class ConsolidatedEngine(DcpEngine):
             self._faults.append(of_places(file.name, "foreign", size, "its header is not what was written"))
             return
         if size > begin + file.bytes:
-            self._faults.append(of_other_size(file.name, size, begin + file.bytes))
+            self._faults.append(size_fault(file.name, size, begin + file.bytes))
         state = self._ready()
         for name, (_, ranks) in file.tensors.items():
             if name not in self._own:
@@ -147,7 +147,7 @@ class ConsolidatedEngine(DcpEngine):
             )
 
 
-def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
+def _header_of(file: ConsolidatedFile) -> tuple[dict[str, object], dict[str, int]]:
     """Return the expected header of a file, and the offset of each tensor from the end of the header.
 
     A tensor has one row for each rank that has a part of it, in rank order.

@@ -230,12 +230,12 @@ class DcpEngine:
             # The error passed through a phase, but does not come from the storage.
             self._activity.forgive()
             self._look_at_sizes(committed, files)
-            why = _first_line(failures[self._shard.rank])
-            fault = arrivals.fault(why, reader.storage_data, state, files)
-            self._faults.append(fault or of_places(METADATA, "unreadable", files.sizes.get(METADATA, 0), why))
+            reason = _first_line(failures[self._shard.rank])
+            fault = arrivals.fault(reason, reader.storage_data, state, files)
+            self._faults.append(fault or of_places(METADATA, "unreadable", files.sizes.get(METADATA, 0), reason))
         else:
             self._faults += [
-                of_other_size(name, files.sizes[name], size)
+                size_fault(name, files.sizes[name], size)
                 for name, size in self._sizes.items()
                 if files.sizes.get(name, size) != size
             ]
@@ -248,8 +248,8 @@ class DcpEngine:
         faults, state = self._faults, self._ready()
         written: int | None = self._group.share(self._checksums.get(checkpoint))
         if not faults and None not in {written, self._seen_checksum} and written != self._seen_checksum:
-            why = "the library accepted it, but its bytes differ from the bytes that rank 0 wrote"
-            faults.append(of_places(self.places, "foreign", 0, why))
+            reason = "the library accepted it, but its bytes differ from the bytes that rank 0 wrote"
+            faults.append(of_places(self.places, "foreign", 0, reason))
         faults += self._faults_of_small(checkpoint)
         checked, count = 0, len(faults)
         for number, tensor in enumerate(self._tensors):
@@ -426,11 +426,12 @@ class Arrivals(DefaultLoadPlanner):
         return {item.dest_index.fqn: places[item.storage_index].relative_path for item in self._planned}
 
     def fault(
-        self, why: str, places: dict[Any, Any], state: ShardedState, files: LibraryOperation
+        self, reason: str, places: dict[Any, Any], state: ShardedState, files: LibraryOperation
     ) -> LocalFault | None:
         """Return the first part of a tensor that was not loaded, as a fault; None if all parts were loaded.
 
-        ``why`` is the error that ended the load. ``places`` comes from `.metadata` and maps a stored part to its place.
+        ``reason`` is the error that ended the load. ``places`` comes from `.metadata` and maps a stored part to its
+        place.
         """
         by_file: dict[str, list[ReadItem]] = {}
         for item in self._planned:
@@ -450,17 +451,17 @@ class Arrivals(DefaultLoadPlanner):
                     tensor=item.dest_index.fqn,
                     offset=(item.dest_offsets[0] * columns + item.dest_offsets[1]) * each,
                     bytes=math.prod(item.lengths) * each,
-                    detail=f"torch.distributed.checkpoint cannot read it, nor the bytes after it ({sizes}): {why}",
+                    detail=f"torch.distributed.checkpoint cannot read it, nor the bytes after it ({sizes}): {reason}",
                 )
         return None
 
 
-def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
+def of_places(name: str, kind: FaultKind, size: int, reason: str) -> LocalFault:
     """Return a fault of a complete file, such as `.metadata`."""
-    return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=why)
+    return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=reason)
 
 
-def of_other_size(name: str, size: int, written: int) -> LocalFault:
+def size_fault(name: str, size: int, written: int) -> LocalFault:
     """Return the fault of a file that has ``size`` bytes, although ``written`` bytes were written."""
     detail = f"the file has {size} bytes, {written} were written"
     return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemBase
 
 from pytest_ckpt.facts.file_rules import DCP_OBJECTS
 from pytest_ckpt.facts.proofs import CommitProof
-from pytest_ckpt.ranks.engines.dcp import METADATA, DcpEngine, of_other_size
+from pytest_ckpt.ranks.engines.dcp import METADATA, DcpEngine, size_fault
 from pytest_ckpt.ranks.engines.dcp_watch import LibraryOperation
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class ObjectsDcpEngine(DcpEngine):
         if self._loaded and not self._faults:
             sizes = self._loaded.sizes(list(self._sizes))
             self._faults += [
-                of_other_size(name, sizes.get(name, 0), size)
+                size_fault(name, sizes.get(name, 0), size)
                 for name, size in self._sizes.items()
                 if sizes.get(name, 0) != size
             ]
@@ -146,22 +146,22 @@ class Client(NamedTuple):
     errors: tuple[type[BaseException], ...]
 
 
-InOurWords = Callable[[BaseException, str, str, str], Exception]
+ErrorTranslator = Callable[[BaseException, str, str, str], Exception]
 """A function that converts a client's error, as `pytest_ckpt.targets.protocol.DraftOfObjects.translate_error` does."""
 
 
 class WatchedObjects(LibraryOperation, FileSystemBase):
     """A file system for the library that watches the calls on objects, during one save or load of one rank.
 
-    ``inner`` makes the requests; ``told`` converts the client's errors. ``sizes`` contains the number of bytes passed
-    to the client for each written object; for a load, the sizes of this rank's objects in the store.
+    ``inner`` makes the requests; ``translate`` converts the client's errors. ``sizes`` contains the number of bytes
+    passed to the client for each written object; for a load, the sizes of this rank's objects in the store.
     """
 
     def __init__(
-        self, clock: Clock, summed: Collection[str], inner: FileSystemBase, client: Client, told: InOurWords
+        self, clock: Clock, summed: Collection[str], inner: FileSystemBase, client: Client, translate: ErrorTranslator
     ) -> None:
         super().__init__(clock, summed)
-        self._inner, self._client, self._translate = inner, client, told
+        self._inner, self._client, self._translate = inner, client, translate
         self._ours: list[Exception] = []
 
     @contextmanager

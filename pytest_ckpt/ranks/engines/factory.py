@@ -115,7 +115,7 @@ def content_of(task: Task, shard: RankLayout, *, constant: bool = False, aside: 
     )
 
 
-def made_engine(
+def create_engine(
     task: Task,
     shard: RankLayout,
     content: Content,

@@ -38,8 +38,8 @@ from pytest_ckpt.ranks.engines.safetensors_files import (
     weight_map,
 )
 from pytest_ckpt.ranks.engines.whole_state import (
+    CompleteState,
     Loaded,
-    WholeState,
     compare_loaded,
     load_files,
     loaded_bytes,
@@ -69,7 +69,7 @@ class SafetensorsEngine:
     def __init__(self, shard: RankLayout, content: Content, group: Group, options: EngineOptions) -> None:
         self._shard, self._content, self._group, self._options = shard, content, group, options
         self._files = shard_files(shard, SAFETENSORS_FILES)
-        self._whole = WholeState(self._files, shard.rank, content, empty=_empty, bytes_of=_bytes, options=options)
+        self._whole = CompleteState(self._files, shard.rank, content, empty=_empty, bytes_of=_bytes, options=options)
         self._index = b""
         self._index_seen = b""
         self._index_fault: LocalFault | None = None

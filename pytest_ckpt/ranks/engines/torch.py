@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
-from pytest_ckpt.ranks.engines.whole_state import Loaded, WholeState, compare_loaded, load_files, loaded_bytes
+from pytest_ckpt.ranks.engines.whole_state import CompleteState, Loaded, compare_loaded, load_files, loaded_bytes
 from pytest_ckpt.ranks.process.job import EngineOptions
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ class TorchEngine:
         self._rank = shard.rank
         self._content = content
         self._activity = activity
-        self._whole = WholeState(shard.files, shard.rank, content, empty=_empty, bytes_of=_bytes, options=self._options)
+        self._whole = CompleteState(
+            shard.files, shard.rank, content, empty=_empty, bytes_of=_bytes, options=self._options
+        )
         self._sizes: dict[str, int] = {}
         self._loaded: Loaded = {}
 
@@ -128,8 +130,8 @@ class TorchEngine:
             if source.error:
                 raise source.error from None
             kind: Any = "short" if size < file.bytes else "unreadable"
-            says = str(error).splitlines()[0] if str(error) else type(error).__name__
-            detail = f"torch.load cannot read it ({size} bytes, {file.bytes} of tensors expected): {says}"
+            message = str(error).splitlines()[0] if str(error) else type(error).__name__
+            detail = f"torch.load cannot read it ({size} bytes, {file.bytes} of tensors expected): {message}"
             return LocalFault(kind=kind, file=file.name, tensor="", offset=0, bytes=size, detail=detail)
         written = self._sizes.get(file.name, size)
         if size != written:

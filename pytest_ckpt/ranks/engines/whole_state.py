@@ -1,6 +1,6 @@
 """A rank's state in memory, as in a training process: it is filled, copied for a save, and compared after a load.
 
-`WholeState` is for engines whose library accepts tensors; ``Array`` is the library's tensor type.
+`CompleteState` is for engines whose library accepts tensors; ``Array`` is the library's tensor type.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _pieces(span: tuple[int, int], ends: Sequence[int]) -> Iterator[tuple[int, i
 Array = TypeVar("Array")
 
 
-class WholeState(Generic[Array]):
+class CompleteState(Generic[Array]):
     """The tensors of ``files``, by file name and tensor name. If the options have ``stages``, there is also a copy.
 
     ``empty`` creates a tensor, ``bytes_of`` returns its memory. The first call of `fill` creates the tensors.

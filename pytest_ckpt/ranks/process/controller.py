@@ -66,7 +66,7 @@ class Controller:
 
     def lose_after(self, seconds: float) -> None:
         """Treat the connection as lost if sent data are not acknowledged within this number of seconds."""
-        self._caller.give_up_after(seconds)
+        self._caller.set_timeout(seconds)
 
     def finish(self) -> None:
         """Wait until the controller has received all messages. Messages that are pending when a process ends may be
@@ -120,29 +120,29 @@ class RequestedCommand:
 class DelayedRequest(threading.Thread):
     """A thread that requests a command ``seconds`` after its start, unless `finish` is called earlier.
 
-    ``asked`` is the requested command; None if there was no request. ``seconds_into`` is the time from the start to the
-    request.
+    ``request`` is the requested command; None if there was no request. ``seconds_into`` is the time from the start to
+    the request.
     """
 
     def __init__(self, controller: Controller, subject: Subject, command: Command, seconds: float) -> None:
-        super().__init__(name="ask", daemon=True)
+        super().__init__(name="request", daemon=True)
         self._controller = controller
         self._subject, self._command = subject, command
         self._seconds = seconds
         self._over = threading.Event()
-        self.asked: RequestedCommand | None = None
+        self.request: RequestedCommand | None = None
         self.seconds_into = 0.0
 
     def run(self) -> None:
         """Wait, then request the command unless `finish` was called."""
         began = time.perf_counter()
         if not self._over.wait(self._seconds):
-            self.asked = RequestedCommand(self._controller, self._subject, self._command)
-            self.seconds_into = self.asked.at - began
+            self.request = RequestedCommand(self._controller, self._subject, self._command)
+            self.seconds_into = self.request.at - began
 
     def finish(self) -> RequestedCommand | None:
         """Signal that the operation has ended. Return the command that was requested during the operation, or None."""
         self._over.set()
         if self.ident is not None:
             self.join()
-        return self.asked
+        return self.request

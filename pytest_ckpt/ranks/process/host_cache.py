@@ -145,8 +145,8 @@ class HostCache:
             except (OSError, subprocess.TimeoutExpired) as error:
                 raise RuntimeError(f"the command that drops caches could not be run: {error}") from error
             if done.returncode:
-                says = (done.stderr or done.stdout).strip()[-500:]
-                raise RuntimeError(f"the command that drops caches ended with {done.returncode}: {command}: {says}")
+                output = (done.stderr or done.stdout).strip()[-500:]
+                raise RuntimeError(f"the command that drops caches ended with {done.returncode}: {command}: {output}")
 
 
 def _kind(store: Store) -> str:

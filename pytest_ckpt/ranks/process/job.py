@@ -197,7 +197,7 @@ class Task:
         """Return the task for one subject of a plan, with the settings of the run."""
         whole, strategy = planned.layout, planned.strategy
         rows = [row for row in PATTERNS.values() if not row.has_own_launch and row.is_requested(planned, settings)]
-        asked = {row.name for row in rows}
+        requested = {row.name for row in rows}
         training = TrainingTask(step_seconds=settings.step_seconds, cpu_share=settings.step_cpu)
         return cls(
             subject=planned.subject,
@@ -230,9 +230,9 @@ class Task:
             paced=PacedTask(**asdict(pace), loader_bytes_per_second=settings.loader_bytes_per_second)
             if (pace := planned.pace)
             else None,
-            crashes=CrashesTask(kills=kills_of(strategy, settings)) if "crashes" in asked else None,
-            serving=ServingTask(readers=settings.serving_readers) if "serving" in asked else None,
-            endurance=EnduranceTask(duration_seconds=settings.duration_seconds) if "endurance" in asked else None,
+            crashes=CrashesTask(kills=kills_of(strategy, settings)) if "crashes" in requested else None,
+            serving=ServingTask(readers=settings.serving_readers) if "serving" in requested else None,
+            endurance=EnduranceTask(duration_seconds=settings.duration_seconds) if "endurance" in requested else None,
             near_full=NearFullTask(checkpoint_bytes=planned.checkpoint_bytes) if settings.near_full else None,
             metadata=planned.many_names,
             ramp=planned.ramp,

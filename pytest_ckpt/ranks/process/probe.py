@@ -32,7 +32,7 @@ from pytest_ckpt.support.host_state import (
     version_state,
 )
 from pytest_ckpt.support.references import load
-from pytest_ckpt.wire.streams import StreamListener, both_ways, closing, connected
+from pytest_ckpt.wire.streams import StreamListener, closing, connected, send_and_receive
 
 if TYPE_CHECKING:
     import socket
@@ -120,13 +120,13 @@ def _files_visible_to_hosts(group: Group, here: AreaView, sign: Marker, seconds:
     for a file.
     """
     leads = group.leads_host
-    with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
+    with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as reason:
         misses = here.instead_of(sign, seconds) if leads else ""
         # If a host does not see the controller's file, this is reported, and other hosts do not look for this host's
         # file.
-        maker = (group.rank, group.host) if leads and not why and not misses else None
+        maker = (group.rank, group.host) if leads and not reason and not misses else None
         makers: list[tuple[int, str]] = group.share([maker for maker in group.gather(maker) if maker])
-        view = _view(group, here, misses, why) if leads else None
+        view = _view(group, here, misses, reason) if leads else None
         if view and not misses and (next_host := _next_host(group.rank, makers)):
             rank, host = next_host
             view = replace(view, other=host, mismatch_of_other=here.instead_of(sign.of_rank(rank), seconds))
@@ -141,15 +141,15 @@ def _tiers_of_hosts(group: Group, here: AreaView, sign: Marker) -> list[TierView
     share the tier.
     """
     leads = group.leads_host
-    with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
-        maker = (group.rank, group.host) if leads and not why else None
+    with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as reason:
+        maker = (group.rank, group.host) if leads and not reason else None
         makers: list[tuple[int, str]] = group.share([maker for maker in group.gather(maker) if maker])
         seen = None
         if leads:
             seen = TierView(
                 host=group.host,
                 free_bytes=here.free_bytes,
-                unavailable_reason=why,
+                unavailable_reason=reason,
                 shared_with=tuple(
                     host
                     for rank, host in makers
@@ -169,14 +169,14 @@ def _next_host(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | No
     return next((maker for maker in others if maker[0] > rank), others[0] if others else None)
 
 
-def _view(group: Group, here: AreaView, misses: str, why: str) -> TargetView:
+def _view(group: Group, here: AreaView, misses: str, reason: str) -> TargetView:
     return TargetView(
         host=group.host,
         package=__version__,
         mount=here.mount,
         is_directory=here.is_directory,
         misses=misses,
-        cannot_write=why,
+        cannot_write=reason,
     )
 
 
@@ -295,7 +295,7 @@ def _streamed(
     def stream(links: list[socket.socket], other: _ListenAddress, *, calls: bool) -> None:
         # After the other side has closed a stream, getpeername fails.
         ends = (links[0].getsockname()[0], links[0].getpeername()[0])
-        rate = both_ways(links, streams.seconds, sends_first=calls)
+        rate = send_and_receive(links, streams.seconds, sends_first=calls)
         over = " and ".join(end.removeprefix("::ffff:") for end in ends)
         flows.append(_Flow(sender=other.host, receiver=here.host, bytes_per_second=rate, over=over))
 

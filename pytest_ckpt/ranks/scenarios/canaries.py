@@ -82,12 +82,14 @@ class Canaries:
         """Return the timed reads of every host on rank 0, and an empty tuple elsewhere."""
         hosts: list[str] = self.group.share(self.group.gather(self.group.host))
         leaders = [hosts.index(host) for host in dict.fromkeys(hosts)]
-        count, why = self._checkpoints(leaders)
+        count, reason = self._checkpoints(leaders)
         is_leader = self.group.rank in leaders
         judged, judged_behind = self._of_judged(self.judged[:count], is_leader=is_leader)
         self.make_room()
-        if why:
-            return tuple(CanaryReads(host=hosts[leader], bytes=CANARY_BYTES, not_read_reason=why) for leader in leaders)
+        if reason:
+            return tuple(
+                CanaryReads(host=hosts[leader], bytes=CANARY_BYTES, not_read_reason=reason) for leader in leaders
+            )
         numbers = [self.after + OF_CANARIES + number for number in range(count)]
         below = memory_of_host()["Cached"]
         for number in numbers:

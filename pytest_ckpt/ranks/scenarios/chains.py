@@ -47,12 +47,12 @@ def measure_chains(
     """
     rule = task.deltas
     if rule is None or task.keep:
-        why = "Checkpoints were to be kept (--ckpt-keep-files), and this deletes them."
-        do.send(PatternMeasured(subject=task.subject, name="chains", not_run=why))
+        reason = "Checkpoints were to be kept (--ckpt-keep-files), and this deletes them."
+        do.send(PatternMeasured(subject=task.subject, name="chains", not_run=reason))
         return
     start = time.perf_counter()
     whole = task.layout()
-    chain = rule.own_chain
+    chain = rule.surviving_chain
     for number in chain:
         do.save(strategy, number, role="chain", stage="chains")
     older = own.kept

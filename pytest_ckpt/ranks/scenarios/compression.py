@@ -30,7 +30,7 @@ class _Counts:
         self.stored_bytes = 0
         self.seconds: dict[OperationKind, tuple[float, ...]] = {"save": (), "load": ()}
 
-    def look_at(self, engine: Engine, kind: OperationKind) -> None:
+    def record(self, engine: Engine, kind: OperationKind) -> None:
         """Add the values of a save or load by ``engine``, if it compresses."""
         if not isinstance(engine, CompressedEngine):
             return
@@ -48,7 +48,7 @@ def measure_compression(group: Group, do: Operations, task: Task, turns: Alterna
     ``turns`` must compress in the second way. ``whole_bytes`` is the size of a checkpoint before compression.
     """
     counts = _Counts(group)
-    timed = replace(turns, looked_at=counts.look_at).measure(PAIRS)
+    timed = replace(turns, looked_at=counts.record).measure(PAIRS)
     seconds = timed.seconds
     if not seconds:
         return

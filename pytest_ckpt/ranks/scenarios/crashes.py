@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.strategy_results import Crashes, Kill, Reached
-from pytest_ckpt.ranks.engines.factory import content_of, made_engine
+from pytest_ckpt.ranks.engines.factory import content_of, create_engine
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
 from pytest_ckpt.ranks.operations import BackgroundThread, Operations
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.forked import ForkedProcess, complete_collective
 from pytest_ckpt.ranks.scenarios.failing_operations import ComparisonTotals
-from pytest_ckpt.ranks.strategies.protocol import names_made_durable, write_files
+from pytest_ckpt.ranks.strategies.protocol import await_durable_names, write_files
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.ranks.strategies.tiered import Copies
 from pytest_ckpt.ranks.training import change_all
@@ -89,10 +89,10 @@ def measure_crashes(
     content = content_of(task, shard, aside="crashes")
 
     def make() -> Engine:
-        return made_engine(task, shard, content, group, activity, replace(options, stages=False))
+        return create_engine(task, shard, content, group, activity, replace(options, stages=False))
 
     def make_staging(among: Group) -> Engine:
-        return made_engine(task, shard, content, among, Activity(), replace(options, stages=True))
+        return create_engine(task, shard, content, among, Activity(), replace(options, stages=True))
 
     background: InBackground = ByCopy(make=make_staging)
     if local:
@@ -290,7 +290,7 @@ class CrashScenario:
         send(COPIED)
         if receive() != WRITE:
             return
-        saved = names_made_durable(write(), store, group, ref, clock)
+        saved = await_durable_names(write(), store, group, ref, clock)
         send(WRITTEN)
         if self.group.rank == 0 and receive() == COMMIT:
             store.commit(ref, saved.entries, clock)
@@ -342,7 +342,7 @@ class CrashScenario:
         self._finish_delete(number)
 
     def _delete_files(self, number: int) -> None:
-        self.do.delete_own(number)
+        self.do.delete_files_of_rank(number)
 
     def _finish_delete(self, number: int) -> None:
         self.group.wait()

@@ -202,18 +202,18 @@ class LongRun:
 
     def _delete(self, number: int) -> None:
         with self._do.stage("remove", self._do.all("remove", "endurance")):
-            self._do.delete_own(number)
+            self._do.delete_files_of_rank(number)
             self._do.finish_delete([number])
 
 
-def _continues(seconds: list[float], elapsed: float, asked: float) -> bool:
+def _continues(seconds: list[float], elapsed: float, minimum_seconds: float) -> bool:
     """Return whether another save follows. ``seconds`` are the durations of the saves so far, known only on rank 0.
 
-    ``elapsed`` are the seconds since the first save, ``asked`` the requested seconds.
+    ``elapsed`` are the seconds since the first save, ``minimum_seconds`` the requested seconds.
     """
-    if len(seconds) < WINDOW_ROUNDS or elapsed < asked:
+    if len(seconds) < WINDOW_ROUNDS or elapsed < minimum_seconds:
         return True
-    return not asked and steady_round(seconds) is None and len(seconds) < MAXIMUM_ROUNDS
+    return not minimum_seconds and steady_round(seconds) is None and len(seconds) < MAXIMUM_ROUNDS
 
 
 def measure(at: ScenarioContext) -> None:

@@ -18,7 +18,7 @@ from pytest_ckpt.facts.commands import OperationTrial, TriedKind
 from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, expect
 from pytest_ckpt.ranks.process.controller import DelayedRequest
-from pytest_ckpt.ranks.strategies.protocol import all_have_written, names_made_durable, write_files
+from pytest_ckpt.ranks.strategies.protocol import all_have_written, await_durable_names, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +130,7 @@ class OperationsThatMayFail:
             error = self._met(lambda: saved.append(write_files(self._engine, self._store, ref, clock)))
             failed = self._group.any_of(bool(error))
             if not failed:
-                error = self._met(lambda: names_made_durable(saved[0], self._store, self._group, ref, clock))
+                error = self._met(lambda: await_durable_names(saved[0], self._store, self._group, ref, clock))
                 failed = self._group.any_of(bool(error))
             written = time.perf_counter()
             if not failed:

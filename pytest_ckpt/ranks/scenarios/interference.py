@@ -159,7 +159,7 @@ class InterferenceScenario:
             if not is_saving:
                 with self._do.stage("content", at.at("content")):
                     self._engine.fill(self._next())
-            saved = self._save(at, takes_part=is_saving, meanwhile=None if is_saving else self._save_concurrently)
+            saved = self._save(at, is_saving_rank=is_saving, meanwhile=None if is_saving else self._save_concurrently)
             if saved:
                 saves[saves_first].append(saved)
                 self._do.step("neighbour", number, saved.seconds)
@@ -275,7 +275,11 @@ class InterferenceScenario:
         return start, end
 
     def _save(
-        self, at: OperationRef, *, takes_part: bool = True, meanwhile: Callable[[threading.Event], None] | None = None
+        self,
+        at: OperationRef,
+        *,
+        is_saving_rank: bool = True,
+        meanwhile: Callable[[threading.Event], None] | None = None,
     ) -> Operation | None:
         """Save an additional checkpoint, and delete it. Return the save on rank 0, and None elsewhere."""
         operation = self._do.save(
@@ -285,11 +289,11 @@ class InterferenceScenario:
             meanwhile=meanwhile,
             at=at,
             content=self._next(),
-            takes_part=takes_part,
+            is_saving_rank=is_saving_rank,
         )
         with self._do.stage("remove", at.at("remove")):
-            if takes_part:
-                self._do.delete_own(self._number)
+            if is_saving_rank:
+                self._do.delete_files_of_rank(self._number)
             self._do.finish_delete([self._number])
         return operation
 
@@ -374,9 +378,9 @@ def send(do: Operations, name: Pattern, found: object) -> None:
     do.send(PatternMeasured(subject=do.subject, name=name, found=found))
 
 
-def send_not_run(do: Operations, name: Pattern, why: str) -> None:
+def send_not_run(do: Operations, name: Pattern, reason: str) -> None:
     """Report why a pattern was not measured."""
-    do.send(PatternMeasured(subject=do.subject, name=name, found=None, not_run=why))
+    do.send(PatternMeasured(subject=do.subject, name=name, found=None, not_run=reason))
 
 
 def measure(at: ScenarioContext) -> None:

@@ -69,18 +69,18 @@ class ManyNamesScenario:
         if self._many() and self._old_checkpoints():
             self._by_rank_0("rmdir", self._tree.remove_directory)
         group, names = self._group, self._names
-        looks = group.gather((self._is_other_host, self._cache.names_dropped, self._late))
+        results = group.gather((self._is_other_host, self._cache.names_dropped, self._late))
         faults = [fault for of_rank in group.gather(self._faults) for fault in of_rank]
         if group.rank:
             return
-        dropped = [of_rank[1] for of_rank in looks]
+        dropped = [of_rank[1] for of_rank in results]
         found = Metadata(
             files=names.files,
             directories=names.directories,
-            by_other_hosts=all(of_rank[0] for of_rank in looks),
+            by_other_hosts=all(of_rank[0] for of_rank in results),
             names_dropped=None if None in dropped else all(dropped),
             steps=tuple(self._steps),
-            late=sum(of_rank[2] for of_rank in looks),
+            late=sum(of_rank[2] for of_rank in results),
             fault_count=sum(fault.count for fault in faults),
             faults=tuple(faults[:MAXIMUM_FAULTS]),
             checkpoint_files=names.checkpoint_files,
@@ -178,7 +178,7 @@ class ManyNamesScenario:
         missing = []
         for path in paths:
             self._activity.file = path
-            if not self._tree.is_found(path):
+            if not self._tree.has_name(path):
                 missing.append(path)
             self._activity.bytes_done += 1
         return missing

@@ -46,7 +46,7 @@ def measure_notice(
         seconds.append(time.perf_counter() - start)
         with do.stage("remove", at.at("remove")):
             for number in (first, first + 1):
-                do.delete_own(number)
+                do.delete_files_of_rank(number)
             do.finish_delete((first, first + 1))
         do.step("preempt", index, seconds[-1])
     strategy.release()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import Resized
-from pytest_ckpt.ranks.engines.factory import content_of, made_engine
+from pytest_ckpt.ranks.engines.factory import content_of, create_engine
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import HostCache
 from pytest_ckpt.ranks.scenarios.restore_patterns import repeated_loads
@@ -65,7 +65,7 @@ class ResizedRun:
 
     def _save(self) -> None:
         task, do = self._task, self._do
-        engine = made_engine(task, self._shard, self._content, self._group, self._activity, self._job.options)
+        engine = create_engine(task, self._shard, self._content, self._group, self._activity, self._job.options)
         strategy = SyncStrategy(engine=engine, store=self._store, group=self._group, activity=self._activity)
         saved = do.save(strategy, self._checkpoint, role=self._name, at=do.one(self._name, "save", 1))
         engine.release()

@@ -54,8 +54,8 @@ class LoadPatterns:
         hosts = self.group.share(self.group.gather(self.group.host))
         for reading in (storm(self.layout), shifted(self.layout, hosts), joined(self.layout), split(self.layout)):
             if reading.not_run or self.loader is None:
-                why = reading.not_run or _TOGETHER
-                self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, not_run=why))
+                reason = reading.not_run or _TOGETHER
+                self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, not_run=reason))
             else:
                 self._measure(reading, checkpoint, self.loader)
 

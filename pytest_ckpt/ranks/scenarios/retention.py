@@ -67,7 +67,7 @@ class SavesRetained:
         """Delete the kept checkpoints. If ``of_subject``, also delete all other files of the subject."""
         with self._do.stage("remove", self._do.all("remove")):
             for checkpoint in self.kept:
-                self._do.delete_own(checkpoint)
+                self._do.delete_files_of_rank(checkpoint)
             self._do.finish_delete(self.kept, of_all=of_subject)
         self.kept = []
 
@@ -76,7 +76,9 @@ class SavesRetained:
         elsewhere.
         """
         do, oldest = self._do, self.kept.pop(0)
-        operation = do.save(strategy, checkpoint, role="beside deletion", meanwhile=lambda _over: do.delete_own(oldest))
+        operation = do.save(
+            strategy, checkpoint, role="beside deletion", meanwhile=lambda _over: do.delete_files_of_rank(oldest)
+        )
         self.kept.append(checkpoint)
         do.finish_delete([oldest])
         if not operation:

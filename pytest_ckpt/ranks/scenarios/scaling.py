@@ -55,8 +55,8 @@ class ScalingScenario:
         unit, clients = clients_of(self.group.share(self.group.gather(self.group.host)))
         counts = client_counts(max(clients) + 1)
         if self.task.is_collective or len(counts) < 2:
-            why = _TOGETHER if self.task.is_collective else _ONE_CLIENT
-            self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", not_run=why))
+            reason = _TOGETHER if self.task.is_collective else _ONE_CLIENT
+            self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", not_run=reason))
             return
         strategy = self.strategy()
         results = {count: _CountResults(sum(client < count for client in clients)) for count in counts}
@@ -66,7 +66,7 @@ class ScalingScenario:
             # Counts increase and then decrease, so that gradual changes affect every count equally.
             for count in counts if turn % 2 == 0 else reversed(counts):
                 index += 1
-                integrity = self._one(strategy, index, results[count], takes_part=clients[self.group.rank] < count)
+                integrity = self._one(strategy, index, results[count], is_saving_rank=clients[self.group.rank] < count)
                 checked, expected = checked + integrity.bytes_checked, expected + integrity.bytes_expected
                 fault_count += integrity.fault_count
                 faults = (faults + list(integrity.faults))[:MAXIMUM_FAULTS]
@@ -84,19 +84,19 @@ class ScalingScenario:
         )
         self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", found=result))
 
-    def _one(self, strategy: Strategy, index: int, of: _CountResults, *, takes_part: bool) -> Integrity:
+    def _one(self, strategy: Strategy, index: int, of: _CountResults, *, is_saving_rank: bool) -> Integrity:
         """Save, load and delete one checkpoint, and add the results to ``of``. Return the comparison, which is complete
         on rank 0.
         """
         do, number = self.do, self.task.operations + PATTERNS["scaling"].first + index
         at = do.one("scaling", "save", index)
-        saved = do.save(strategy, number, role="scaling", at=at, takes_part=takes_part)
+        saved = do.save(strategy, number, role="scaling", at=at, is_saving_rank=is_saving_rank)
         if saved:
             of.bytes = saved.bytes
             of.saves.append(ScaledOperation(seconds=saved.seconds))
             do.step("scaling", 2 * index - 1, saved.seconds)
-        self.drop([do.files(number)] if takes_part else [])
-        loader = strategy.engine if takes_part else ShardsInTurn([])
+        self.drop([do.files(number)] if is_saving_rank else [])
+        loader = strategy.engine if is_saving_rank else ShardsInTurn([])
         loaded = do.load(loader, self.cache, index, number, counted=False, scenario="scaling")
         if loaded.operation:
             of.loads.append(
@@ -108,8 +108,8 @@ class ScalingScenario:
             )
             do.step("scaling", 2 * index, loaded.operation.seconds)
         with do.stage("remove", at.at("remove")):
-            if takes_part:
-                do.delete_own(number)
+            if is_saving_rank:
+                do.delete_files_of_rank(number)
             do.finish_delete([number])
         return loaded.integrity(of.bytes)
 

@@ -20,7 +20,7 @@ from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import HostCache
-from pytest_ckpt.ranks.strategies.protocol import RankSave, leads, names_made_durable, part_of
+from pytest_ckpt.ranks.strategies.protocol import RankSave, await_durable_names, leads, part_of
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.ranks.strategies.tiered import Drains, read_piece, write_piece
 from pytest_ckpt.sizing.drains import PARTNER_PIECE_BYTES
@@ -93,11 +93,11 @@ class TierScenario:
         # with another checkpoint.
         is_struck = self.group.rank == task.processes - 1
         if is_struck:
-            self._local.delete_own(newest)
+            self._local.delete_files_of_rank(newest)
         self.group.wait()
         torn = self._restore(2, "target", on_target, near)
         if not is_struck:
-            self._local.delete_own(newest)
+            self._local.delete_files_of_rank(newest)
         self._local.finish_delete([newest])
         node_loss = self._lose_a_host(near) if self.group.spans_hosts else None
         self.engine.release()
@@ -384,7 +384,7 @@ class PartnerScenario:
             for transfer, _ in arriving:
                 next(incoming[transfer])
         saved = part_of(draft, clock) if draft else RankSave(timing=SaveTiming())
-        names_made_durable(saved, self.tier, group, self.do.ref(new), clock)
+        await_durable_names(saved, self.tier, group, self.do.ref(new), clock)
         group.wait()
         if receives and leads(group, self.tier):
             self.tier.commit(self.do.ref(new), (), clock)
@@ -455,7 +455,7 @@ class PartnerScenario:
         files.
         """
         if self.group.rank in lost:
-            self.do.delete_own(newest)
+            self.do.delete_files_of_rank(newest)
         self._delete_copies([transfer for transfer in copies if transfer.to in lost], newest)
         self._remove_directory(newest, on=lost)
 
@@ -481,7 +481,7 @@ class PartnerScenario:
     def _clean(self, copies: Sequence[PartnerTransfer], lost: Sequence[int], newest: int, *, came_back: bool) -> None:
         there = [rank for rank in range(self.group.size) if came_back or rank not in lost]
         if self.group.rank in there:
-            self.do.delete_own(newest)
+            self.do.delete_files_of_rank(newest)
         self._remove_directory(newest, on=there)
         self._delete_copies([transfer for transfer in copies if transfer.to not in lost], newest)
 

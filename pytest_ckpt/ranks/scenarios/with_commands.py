@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt.facts.commands import BREAKS, PAIRS, Failover, FailoverTrial, Snapshots, SnapshotTrial, Upgrade
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.ranks.engines.factory import content_of, made_engine
+from pytest_ckpt.ranks.engines.factory import content_of, create_engine
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.controller import DelayedRequest, RequestedCommand
 from pytest_ckpt.ranks.process.host_cache import HostCache
@@ -65,7 +65,7 @@ class RunWithCommands(ABC):
         self._bytes, self._shard = shards.bytes, shards.rank(group.rank)
         self._do = Operations(group, activity, task.subject, self._shard, self._store, rule=task.files)
         content = content_of(task, self._shard, aside=name)
-        self._engine = made_engine(task, self._shard, content, group, activity, job.options)
+        self._engine = create_engine(task, self._shard, content, group, activity, job.options)
         # The random numbers are the same on all ranks.
         self._random = random.Random(f"{task.seed}/{task.subject}/{name}")
         # Each of these launches has two separate numbers, because each save of a run has a unique name.
@@ -410,8 +410,8 @@ class SnapshotRun(RunWithCommands):
         All ranks have the same result.
         """
         with self._activity.in_phase("open"):
-            clone, why = cast("StoreOfPaths", self._store).clone(taken.output)
-        whys = self._group.gather(f"{why} (on {self._group.host})" if why else "")
+            clone, reason = cast("StoreOfPaths", self._store).clone(taken.output)
+        whys = self._group.gather(f"{reason} (on {self._group.host})" if reason else "")
         shared: str = self._group.share(next(filter(None, whys), "") if self._leads else "")
         if shared:
             return None, f"The output of the snapshot command, {taken.output!r}, {shared}."

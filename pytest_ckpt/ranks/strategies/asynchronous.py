@@ -116,20 +116,20 @@ class AsyncStrategy:
         self._store, self._activity = store, activity
         self._background = Background(group, activity)
 
-    def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> InFlight:
+    def save(self, ref: CheckpointRef, *, is_saving_rank: bool = True) -> InFlight:
         """Wait for the previous save, copy the state, begin to write the copy, and return."""
         start = time.perf_counter()
         waited = self._background.wait()
         clock = Clock(activity=self._activity)
         staged_bytes, begun = 0, time.perf_counter()
-        if takes_part:
+        if is_saving_rank:
             with clock.phase("stage"):
                 staged_bytes = self._state.stage()
         ended = time.perf_counter()
         staged, copying = ended - start, ended - begun
 
         def write() -> RankSave:
-            saved = self._write(ref, start, clock.phases, takes_part=takes_part)
+            saved = self._write(ref, start, clock.phases, is_saving_rank=is_saving_rank)
             timing = replace(
                 saved.timing,
                 staged_seconds=staged,
@@ -158,9 +158,9 @@ class AsyncStrategy:
         """Wait for the save in flight, and end the thread."""
         self._background.release()
 
-    def _write(self, ref: CheckpointRef, start: float, phases: dict[str, float], *, takes_part: bool) -> RankSave:
+    def _write(self, ref: CheckpointRef, start: float, phases: dict[str, float], *, is_saving_rank: bool) -> RankSave:
         clock, group = Clock(activity=self._background.lane, phases=dict(phases)), self._background.group
-        return save_and_commit(self.engine, self._store, group, ref, clock, start=start, takes_part=takes_part)
+        return save_and_commit(self.engine, self._store, group, ref, clock, start=start, is_saving_rank=is_saving_rank)
 
 
 class HybridStrategy:
@@ -185,14 +185,14 @@ class HybridStrategy:
         self._full = SyncStrategy(engine=engine, store=store, group=group, activity=activity, options=options)
         self._delta = AsyncStrategy(engine=engine, store=store, group=group, activity=activity, options=options)
 
-    def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
+    def save(self, ref: CheckpointRef, *, is_saving_rank: bool = True) -> Pending:
         """Save a full checkpoint while the job waits. If the save is a delta, copy it and write the copy in the
         background.
         """
         if getattr(self.engine, "contains_delta", False):
-            return self._delta.save(ref, takes_part=takes_part)
+            return self._delta.save(ref, is_saving_rank=is_saving_rank)
         self._delta.wait()
-        return self._full.save(ref, takes_part=takes_part)
+        return self._full.save(ref, is_saving_rank=is_saving_rank)
 
     def facts(self) -> dict[str, str]:
         """Return how the state is copied."""

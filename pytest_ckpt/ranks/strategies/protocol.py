@@ -52,10 +52,10 @@ class Strategy(Protocol):
 
     engine: Engine
 
-    def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
+    def save(self, ref: CheckpointRef, *, is_saving_rank: bool = True) -> Pending:
         """Save a checkpoint, and return as soon as the job may continue. All ranks call this together.
 
-        If ``takes_part`` is false, this rank writes no files and waits with the other ranks.
+        If ``is_saving_rank`` is false, this rank writes no files and waits with the other ranks.
         """
 
     def facts(self) -> dict[str, str]:
@@ -68,7 +68,7 @@ class Strategy(Protocol):
         """Wait for saves that are still running, and free threads and copies."""
 
 
-class MakeStrategy(Protocol):
+class StrategyFactory(Protocol):
     """The function that creates a strategy. All ranks call it together."""
 
     def __call__(
@@ -88,16 +88,16 @@ class MakeStrategy(Protocol):
         """
 
 
-def strategy_of(reference: str) -> MakeStrategy:
+def strategy_of(reference: str) -> StrategyFactory:
     """Import and return the function with the name ``reference``, in the form ``module:name``."""
-    return cast("MakeStrategy", load(reference))
+    return cast("StrategyFactory", load(reference))
 
 
 def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) -> RankSave:
     """Write this rank's files of a checkpoint, and make them durable. Return the files, their proof and the times so
     far.
 
-    If the engine's library commits the checkpoint, the commit is part of this call. Otherwise `names_made_durable` must
+    If the engine's library commits the checkpoint, the commit is part of this call. Otherwise `await_durable_names` must
     still make the files' names durable.
     """
     draft = store.begin(ref, clock)
@@ -123,7 +123,7 @@ def leads(group: Group, store: Store) -> bool:
 
 
 def save_and_commit(
-    engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, takes_part: bool
+    engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, is_saving_rank: bool
 ) -> RankSave:
     """Write this rank's files, wait for all ranks, and commit. Return the result with the times of these stages.
 
@@ -133,7 +133,7 @@ def save_and_commit(
     def write() -> RankSave:
         return write_files(engine, store, ref, clock)
 
-    return store_and_commit(write, store, group, ref, clock, start=start, takes_part=takes_part)
+    return store_and_commit(write, store, group, ref, clock, start=start, is_saving_rank=is_saving_rank)
 
 
 def store_and_commit(
@@ -144,7 +144,7 @@ def store_and_commit(
     clock: Clock,
     *,
     start: float,
-    takes_part: bool,
+    is_saving_rank: bool,
 ) -> RankSave:
     """Call ``write``, make the files' names durable, wait for all ranks, and commit. Return the result with the times.
 
@@ -152,9 +152,9 @@ def store_and_commit(
     durable. The times are counted from ``start``.
     """
     nothing = SaveTiming(phases=clock.phases)
-    saved = write() if takes_part else RankSave(timing=nothing)
+    saved = write() if is_saving_rank else RankSave(timing=nothing)
     stored = time.perf_counter() - start
-    saved = names_made_durable(saved, store, group, ref, clock)
+    saved = await_durable_names(saved, store, group, ref, clock)
     entries = all_have_written(group, store, saved.entries)
     commit_start = time.perf_counter()
     commit = saved.commit
@@ -171,7 +171,7 @@ def store_and_commit(
     return replace(saved, timing=timing, commit=commit)
 
 
-def names_made_durable(saved: RankSave, store: Store, group: Group, ref: CheckpointRef, clock: Clock) -> RankSave:
+def await_durable_names(saved: RankSave, store: Store, group: Group, ref: CheckpointRef, clock: Clock) -> RankSave:
     """Wait until all ranks of this host have fsynced their files, then let the host's leader fsync the directory.
 
     Return ``saved``, on the leader with the proof and the time of this fsync. The fsync of a directory covers all names

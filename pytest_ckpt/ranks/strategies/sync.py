@@ -35,10 +35,12 @@ class SyncStrategy:
         self.engine = engine
         self._store, self._group, self._activity = store, group, activity
 
-    def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
+    def save(self, ref: CheckpointRef, *, is_saving_rank: bool = True) -> Pending:
         """Write the files, wait for all ranks, and commit on rank 0."""
         clock, start = Clock(activity=self._activity), time.perf_counter()
-        saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=takes_part)
+        saved = save_and_commit(
+            self.engine, self._store, self._group, ref, clock, start=start, is_saving_rank=is_saving_rank
+        )
         ended = time.perf_counter() - start
         return CompletedSave(replace(saved, timing=replace(saved.timing, returned_seconds=ended, staged_seconds=ended)))
 

@@ -199,7 +199,7 @@ class Drains:
                 ref,
                 clock,
                 start=start,
-                takes_part=bool(names),
+                is_saving_rank=bool(names),
             )
             timing = replace(saved.timing, staged_seconds=local_seconds, waited_for_previous=waited)
             return replace(saved, timing=timing)
@@ -237,7 +237,7 @@ class TieredStrategy:
         self._drains = Drains(store, tier, group, activity, options)
         self._copies: list[tuple[CheckpointRef, tuple[str, ...]]] = []
 
-    def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> InFlight:
+    def save(self, ref: CheckpointRef, *, is_saving_rank: bool = True) -> InFlight:
         """Wait for the previous drain, save to the local tier, begin to drain this save, and return."""
         # A number may be saved again after its checkpoint was deleted from the target.
         self._delete([copy for copy in self._copies if copy[0].number == ref.number])
@@ -252,7 +252,7 @@ class TieredStrategy:
                 ref,
                 Clock(activity=self._lane),
                 start=start,
-                takes_part=takes_part,
+                is_saving_rank=is_saving_rank,
             )
             # The drain can only begin after rank 0 has committed.
             self._group.wait()

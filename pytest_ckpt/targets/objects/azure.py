@@ -50,8 +50,8 @@ def authorization(
     sent["content-length"] = str(body_bytes) if body_bytes else ""
     lines = [method, *(sent.get(name, "") for name in _NAMED)]
     lines += [f"{name}:{sent[name]}" for name in sorted(sent) if name.startswith("x-ms-")]
-    asked = sorted((name.lower(), value) for name, value in urllib.parse.parse_qsl(query, keep_blank_values=True))
-    resource = "\n".join([f"/{account}{path}", *(f"{name}:{value}" for name, value in asked)])
+    requested = sorted((name.lower(), value) for name, value in urllib.parse.parse_qsl(query, keep_blank_values=True))
+    resource = "\n".join([f"/{account}{path}", *(f"{name}:{value}" for name, value in requested)])
     text = "\n".join([*lines, resource])
     signature = base64.b64encode(hmac.digest(base64.b64decode(key, validate=True), text.encode(), "sha256")).decode()
     return f"SharedKey {account}:{signature}"
@@ -290,17 +290,17 @@ class AzureAdapter(S3Adapter):
         moved: Callable[[int], None],
     ) -> Answer:
         sent = _conditions(stated)
-        if asked := stated.get("range"):
-            sent["Range"] = self._range(what, place, key, asked)
+        if requested := stated.get("range"):
+            sent["Range"] = self._range(what, place, key, requested)
         return self._wire.request(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
 
-    def _range(self, what: str, place: str, key: str, asked: str) -> str:
-        """Return the requested range (``asked``) in a form that Azure supports.
+    def _range(self, what: str, place: str, key: str, requested: str) -> str:
+        """Return the requested range (``requested``) in a form that Azure supports.
 
         A suffix range (the last n bytes) is converted to a range from an offset.
         """
-        if not (last := re.fullmatch(r"bytes=-(\d+)", asked)):
-            return asked
+        if not (last := re.fullmatch(r"bytes=-(\d+)", requested)):
+            return requested
         size = int(self._wire.request(what, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))
         return f"bytes={max(0, size - int(last[1]))}-"
 

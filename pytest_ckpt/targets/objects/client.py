@@ -209,9 +209,9 @@ class Bucket:
         stop = offset + len(view) - 1
         if not len(view):
             return 0
-        asked = {"Range": f"bytes={offset}-{stop}"}
+        parameter = {"Range": f"bytes={offset}-{stop}"}
         try:
-            answer = self._wire.request("get", "GET", self.url(key), key=key, headers=asked, into=view, moved=moved)
+            answer = self._wire.request("get", "GET", self.url(key), key=key, headers=parameter, into=view, moved=moved)
         except StoreError as error:
             if error.status == _NO_SUCH_RANGE:
                 return 0
@@ -315,11 +315,11 @@ class Bucket:
             "put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view
         )
 
-    def _marked(self, what: str, word: str, prefix: str, asked: str, told: str) -> Iterator[ET.Element]:
+    def _marked(self, what: str, word: str, prefix: str, parameter: str, field_name: str) -> Iterator[ET.Element]:
         """Yield the pages of a listing. Two markers identify the next page: a key, and a second marker.
 
         ``word`` is the query parameter that selects the kind of listing. A page contains the second marker in the
-        field ``told``. The next request sends it in the query parameter ``asked``.
+        field ``field_name``. The next request sends it in the query parameter ``parameter``.
         """
         marker: list[tuple[str, str]] = []
         while True:
@@ -329,7 +329,7 @@ class Bucket:
             fields = fields_in(page)
             if fields.get("IsTruncated") != "true" or not fields.get("NextKeyMarker"):
                 return
-            marker = [("key-marker", fields["NextKeyMarker"]), (asked, fields.get(told, ""))]
+            marker = [("key-marker", fields["NextKeyMarker"]), (parameter, fields.get(field_name, ""))]
 
     def _list(self, prefix: str, delimiter: str = "") -> Iterator[ET.Element]:
         token = ""

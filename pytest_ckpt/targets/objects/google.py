@@ -129,13 +129,13 @@ class Page:
     headers: Mapping[str, str]
 
 
-def object_of(said: Any) -> ListedObject:
+def object_of(fields: Any) -> ListedObject:
     """Return Google's description of an object in a JSON answer as a `ListedObject`."""
     return ListedObject(
-        key=str(said.get("name", "")),
-        bytes=int(said.get("size", -1)),
-        etag=f'"{said.get("generation", "")}"',
-        md5=str(said.get("md5Hash", "")),
+        key=str(fields.get("name", "")),
+        bytes=int(fields.get("size", -1)),
+        etag=f'"{fields.get("generation", "")}"',
+        md5=str(fields.get("md5Hash", "")),
     )
 
 
@@ -247,11 +247,11 @@ class GoogleAdapter(S3Adapter):
     def _page(self, what: str, place: str, **words: str) -> Page:
         query = [(name, value) for name, value in words.items() if value]
         answer = self._wire.request(what, "GET", place, key=f"storage/v1/b/{self._bucket}/o", query=query)
-        said = parsed(answer, place)
+        fields = parsed(answer, place)
         return Page(
-            objects=[object_of(item) for item in said.get("items", ())],
-            directories=said.get("prefixes", ()),
-            next=str(said.get("nextPageToken", "")),
+            objects=[object_of(item) for item in fields.get("items", ())],
+            directories=fields.get("prefixes", ()),
+            next=str(fields.get("nextPageToken", "")),
             headers=answer.headers,
         )
 
@@ -333,7 +333,7 @@ class GoogleAdapter(S3Adapter):
         self, what: str, place: str, key: str, sources: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]
     ) -> str:
         """Compose the object ``key`` from others, given as (key, generation); return its ETag."""
-        asked = {
+        arguments = {
             "sourceObjects": [{"name": name, "generation": generation} for name, generation in sources],
             "destination": {"contentType": "application/octet-stream"},
         }
@@ -344,7 +344,7 @@ class GoogleAdapter(S3Adapter):
             key=f"{self._of(key)}/compose",
             query=query,
             headers=_JSON,
-            body=json.dumps(asked).encode(),
+            body=json.dumps(arguments).encode(),
         )
         return object_of(parsed(answer, place)).etag
 
@@ -366,10 +366,10 @@ class GoogleAdapter(S3Adapter):
     ) -> Answer:
         if method == "HEAD":
             return self._head(what, place, key, stated)
-        asked = [("alt", "media"), *_conditions(stated, place)]
+        arguments = [("alt", "media"), *_conditions(stated, place)]
         sent = {"Range": stated["range"]} if "range" in stated else {}
         answer = self._wire.request(
-            what, method, place, key=self._of(key), query=asked, headers=sent, into=into, moved=moved
+            what, method, place, key=self._of(key), query=arguments, headers=sent, into=into, moved=moved
         )
         etag = {"etag": f'"{g}"'} if (g := answer.headers.get("x-goog-generation")) else {}
         return Answer(headers={**answer.headers, **etag}, data=answer.data, read=answer.read, status=answer.status)

@@ -123,12 +123,12 @@ class PrefixKeys:
 def sort_out(
     keys: Iterable[str],
     files: Mapping[str, Sequence[str]],
-    beside: Mapping[str, Sequence[str]],
+    small_files: Mapping[str, Sequence[str]],
     directories: Sequence[str],
 ) -> PrefixKeys:
     """Divide the keys below a run's prefix into keys that the run may have created, and foreign keys.
 
-    ``files`` are, by subject, the names of files in checkpoints. ``beside`` are, by subject, the names next to
+    ``files`` are, by subject, the names of files in checkpoints. ``small_files`` are, by subject, the names next to
     checkpoints. All keys below ``directories`` are the run's own. The marker of a checkpoint counts as the run's own
     only if the checkpoint has no foreign key, so it is not removed if someone added an object to the checkpoint. The
     owner's key is in neither group.
@@ -143,7 +143,7 @@ def sort_out(
             markers.append(key)
         elif (
             (of_checkpoint and parts[2] in files[parts[0]])
-            or (len(parts) == 2 and parts[1] in beside.get(parts[0], ()))
+            or (len(parts) == 2 and parts[1] in small_files.get(parts[0], ()))
             or (len(parts) > 1 and parts[0] in directories)
             or key == TRIAL
         ):

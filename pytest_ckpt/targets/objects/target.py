@@ -29,15 +29,15 @@ from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in
 EndpointLocation = Literal["loopback", "this host", "elsewhere"]
 
 
-def endpoint_location(endpoint: str, *, may_ask: bool) -> EndpointLocation:
+def endpoint_location(endpoint: str, *, may_connect: bool) -> EndpointLocation:
     """Return the location of an endpoint: the loopback interface, another address of this host, or elsewhere.
 
-    A host name is resolved only with ``may_ask``. A name that is not resolved counts as elsewhere.
+    A host name is resolved only with ``may_connect``. A name that is not resolved counts as elsewhere.
     """
     host = urllib.parse.urlsplit(endpoint).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return "loopback"
-    flags = 0 if may_ask else socket.AI_NUMERICHOST
+    flags = 0 if may_connect else socket.AI_NUMERICHOST
     try:
         addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, flags=flags)}
     except (OSError, UnicodeError):
@@ -188,7 +188,7 @@ class ObjectTarget:
             self._check_clock(headers.get("date", ""))
             self._check_versions(bucket)
         server = self._access.embedded or headers.get("server", "")
-        return self._facts(server, bucket.endpoint, bucket.region, may_ask=True)
+        return self._facts(server, bucket.endpoint, bucket.region, may_connect=True)
 
     def place(self) -> AreaRef:
         """Return the prefix of the target as an area without a run."""
@@ -229,7 +229,7 @@ class ObjectTarget:
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove the run's objects, in a separate process. Return one sentence for each object that remains."""
-        asked = {
+        settings = {
             "area": to_plain(dataclasses.replace(area, access=self._access)),
             "files": {subject: sorted(files) for subject, files in names.files.items()},
             "other_files": {subject: sorted(files) for subject, files in names.other_files.items()},
@@ -238,7 +238,7 @@ class ObjectTarget:
         }
         place = prefix_of(area)
         try:
-            left: list[str] = call_in_time(CLEAN, asked, deadline_seconds)
+            left: list[str] = call_in_time(CLEAN, settings, deadline_seconds)
         except NoAnswerError:
             silence = f"the store did not answer for {deadline_seconds:g} s"
             return [f"{place.url} stays: {silence}; {_manual_removal(place, self._access)}"]
@@ -271,8 +271,8 @@ class ObjectTarget:
             access=self._access,
         )
 
-    def _facts(self, server: str, endpoint: str, region: str, *, may_ask: bool = False) -> TargetFacts:
-        locations = {endpoint_location(each, may_ask=may_ask) for each in self._access.endpoints or (endpoint,)}
+    def _facts(self, server: str, endpoint: str, region: str, *, may_connect: bool = False) -> TargetFacts:
+        locations = {endpoint_location(each, may_connect=may_connect) for each in self._access.endpoints or (endpoint,)}
         endpoint = ", ".join(self._access.endpoints) or endpoint
         parameters = (("endpoint", endpoint), ("region", region))
         options = ", ".join(f"{name} {value}" for name, value in parameters if value)

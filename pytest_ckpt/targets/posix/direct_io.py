@@ -182,13 +182,13 @@ class DirectFile:
             except OSError as error:
                 if error.errno not in NOT_OFFERED or not was_direct:
                     raise
-                why = f"the target refuses a direct request: {error.strerror}"
+                reason = f"the target refuses a direct request: {error.strerror}"
                 block = _block_of((offset + done) | count)
                 if error.errno == errno.EINVAL and block < _LARGEST_BLOCK_BYTES:
                     self._support.refuse_block(block)
-                    self._support.refused = why
+                    self._support.refused = reason
                 else:
-                    self._leave_direct(why)
+                    self._leave_direct(reason)
                 continue
             if not step:
                 break
@@ -240,8 +240,8 @@ class DirectFile:
         except OSError:
             return is_end(offset)
 
-    def _leave_direct(self, why: str) -> None:
-        self._support.refused = why
+    def _leave_direct(self, reason: str) -> None:
+        self._support.refused = reason
         self._leaves = True
         # Opened again instead of changed by fcntl, because a user-space file system may itself have opened the file
         # directly.

@@ -138,7 +138,7 @@ def canary_in(directory: Path) -> Iterator[Path]:
         canary.unlink(missing_ok=True)
 
 
-def read_whole(path: Path) -> None:
+def read_into_cache(path: Path) -> None:
     """Read a complete file, to bring it into the page cache."""
     with path.open("rb", buffering=0) as file:
         while file.read(1 << 20):
@@ -147,7 +147,7 @@ def read_whole(path: Path) -> None:
 
 def _cache_probe_that_works(path: Path) -> Probe | None:
     """Read a file; return the first system call that finds it in the page cache, None if no call does."""
-    read_whole(path)
+    read_into_cache(path)
     probes: tuple[Probe, ...] = ("cachestat", "mincore")
     for probe in probes:
         try:
@@ -290,7 +290,7 @@ class FileBelow:
             evict([canary])
             self.evict()
         before = self._cached_pages()
-        read_whole(canary)
+        read_into_cache(canary)
         if self.is_placed:
             return self._placed(canary, CANARY_BYTES) >= SEEN * CANARY_BYTES
         return (self._cached_pages() - before) * mmap.PAGESIZE >= SEEN * CANARY_BYTES

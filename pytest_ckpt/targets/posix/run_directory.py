@@ -270,7 +270,7 @@ def directory_of(area: AreaRef) -> Path:
     return Path(area.location)
 
 
-def keep_a_file(directory: Path) -> None:
+def check_file_calls(directory: Path) -> None:
     """Test a run's directory: write, fsync, read and remove a file. Raises OSError if the storage refuses a call."""
     file = directory / f"canary-{own_name()}"
     try:

@@ -77,7 +77,7 @@ def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
     )
 
 
-def see_the_same(mount: Path, location: str, area: AreaRef) -> None:
+def check_same_target(mount: Path, location: str, area: AreaRef) -> None:
     """Check that the second mount shows the target: write a random file in the run's area, and look for it there.
 
     Raises UsageError if the file is not found.

@@ -214,7 +214,7 @@ class PosixStore:
         """Create the directory of the checkpoint."""
         make_directory(self._partial(ref))
 
-    def sees_draft(self, ref: CheckpointRef) -> bool:
+    def shows_draft(self, ref: CheckpointRef) -> bool:
         """Return whether this client sees the directory that `announce` created."""
         return _size(self._partial(ref)) is not None
 
@@ -494,7 +494,7 @@ class PosixNames:
         """Create an empty file, and close it."""
         os.close(os.open(f"{self._directory}/{path}", _NEW, 0o600))
 
-    def is_found(self, path: str) -> bool:
+    def has_name(self, path: str) -> bool:
         """Return whether stat finds a path."""
         try:
             os.stat(f"{self._directory}/{path}", follow_symlinks=False)  # noqa: PTH116 - see the class

@@ -26,7 +26,7 @@ from pytest_ckpt.facts.targets import TARGETS, Access, Names
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.keys import read_prefix
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
-from pytest_ckpt.targets.schemes import make_target
+from pytest_ckpt.targets.schemes import create_target
 from tests.support.machine import eventually
 from tests.support.targets.object_server import BUCKET
 
@@ -67,7 +67,7 @@ class OtherServer:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
                 patch.setenv(name, value)
-            target = make_target(TARGETS[self.scheme], self.target, Access(endpoints=(self.endpoint,)))
+            target = create_target(TARGETS[self.scheme], self.target, Access(endpoints=(self.endpoint,)))
             area = target.create_area("20310101T000000-000001")
             below = f"{area.location.partition('://')[2].partition('/')[2]}/subject/checkpoint-0001"
             with self.bucket() as bucket:

@@ -201,15 +201,15 @@ class Handler(BaseHTTPRequestHandler):
     def _delete_many(self) -> None:
         """Delete the objects that the request's body lists."""
         top = self._read_xml(is_digested=True)
-        said = answered("DeleteResult")
+        result = answered("DeleteResult")
         is_quiet = any(local_name(field) == "Quiet" and field.text == "true" for field in top)
         for one in top:
             if local_name(one) == "Object":
                 key = next((field.text or "" for field in one if local_name(field) == "Key"), "")
                 self._store.delete(self._bucket, key)
                 if not is_quiet:
-                    add(said, "Deleted", Key=key)
-        self._respond(200, said)
+                    add(result, "Deleted", Key=key)
+        self._respond(200, result)
 
     def _received(self) -> StoredPart:
         """Read the body of a request into a new piece. Raises RequestRefused if a checksum does not match."""
