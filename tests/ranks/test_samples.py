@@ -94,7 +94,9 @@ def test_the_queue_has_room_for_the_samples_of_its_seconds() -> None:
 
 
 def test_only_reads_and_waits_that_begin_within_a_save_count() -> None:
-    found = SampleReads(reads=[(1.0, 9.0), (2.0, 0.1), (4.0, 0.1)], waits=[(0.5, 5.0), (2.5, 0.2)], busy=0.3, way="so")
+    found = SampleReads(
+        reads=[(1.0, 9.0), (2.0, 0.1), (4.0, 0.1)], waits=[(0.5, 5.0), (2.5, 0.2)], busy=0.3, io_mode="so"
+    )
     inside = found.within([(1.5, 3.0), (3.9, 5.0)])
     assert (inside.reads, inside.waits) == ([(2.0, 0.1), (4.0, 0.1)], [(2.5, 0.2)])
     assert (inside.busy, inside.io_mode) == (0.3, "so")

@@ -131,9 +131,9 @@ def test_ends_of_files_within_the_bound_are_called_direct(tmp_path: Path) -> Non
     way = DirectSupport(refused="direct requests are multiples of 65,536 bytes")
     way.moved(995, direct=True)
     way.moved(5, direct=False)
-    assert way.words.startswith("O_DIRECT for 99.5 % of the bytes; the others")
+    assert way.io_mode.startswith("O_DIRECT for 99.5 % of the bytes; the others")
     way.moved(6, direct=False)
-    assert way.words.startswith("not direct throughout: O_DIRECT for ")
+    assert way.io_mode.startswith("not direct throughout: O_DIRECT for ")
 
 
 def test_a_file_whose_kernel_states_that_it_has_no_direct_io_is_not_called_direct(

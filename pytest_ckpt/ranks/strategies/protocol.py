@@ -97,8 +97,8 @@ def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) 
     """Write this rank's files of a checkpoint, and make them durable. Return the files, their proof and the times so
     far.
 
-    If the engine's library commits the checkpoint, the commit is part of this call. Otherwise `await_durable_names` must
-    still make the files' names durable.
+    If the engine's library commits the checkpoint, the commit is part of this call. Otherwise `await_durable_names`
+    must still make the files' names durable.
     """
     draft = store.begin(ref, clock)
     return part_of(draft, clock, engine.save(draft, clock))
