@@ -108,8 +108,8 @@ def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
     if decided := wrong_bytes(chains.integrity, detail) or missing_bytes(chains.integrity, detail):
         return decided
     freed = chains.freed_bytes
-    tells = freed is not None and chains.deleted_bytes >= _MINIMUM_REPORTED_BYTES
-    if tells and freed is not None and freed < chains.deleted_bytes * _MINIMUM_FREED:
+    is_conclusive = freed is not None and chains.deleted_bytes >= _MINIMUM_REPORTED_BYTES
+    if is_conclusive and freed is not None and freed < chains.deleted_bytes * _MINIMUM_FREED:
         because = (
             f"{counted(chains.deleted, 'checkpoint was', 'checkpoints were')} deleted, "
             f"{format_bytes(chains.deleted_bytes)} in all, and {format_bytes(max(0, freed))} of the volume became "

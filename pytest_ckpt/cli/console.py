@@ -8,7 +8,7 @@ from typing import TextIO
 from pytest_ckpt.support.units import counted
 
 
-def say(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     """Print each text as one line, without control characters."""
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415 - only when there is something to say
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 
 if TYPE_CHECKING:
     import argparse
@@ -60,5 +60,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(document, indent=1))
     else:
-        say(diff_lines(document))
+        print_lines(diff_lines(document))
     return code

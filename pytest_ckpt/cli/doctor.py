@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import OFTEN_USED, add_options, options_of_command_line, resolve
 from pytest_ckpt.support.errors import UsageError
@@ -53,13 +53,13 @@ def run(args: argparse.Namespace) -> int:
         findings.append(finding)
         if not args.json:
             word = "ok" if finding.can else "cannot" if finding.needed else "limited"
-            say([f"{finding.name:<13} {word:<8} {finding.description}"])
-            say([f"{'':<22} {finding.remedy}"] if finding.remedy else [])
+            print_lines([f"{finding.name:<13} {word:<8} {finding.description}"])
+            print_lines([f"{'':<22} {finding.remedy}"] if finding.remedy else [])
     can_run = all(f.can for f in findings if f.needed)
     if args.json:
         print(json.dumps({"schema": SCHEMA, "can_run": can_run, "findings": to_plain(findings)}, indent=1))
     else:
-        say(["a run is possible" if can_run else "NO RUN IS POSSIBLE: fix the lines marked 'cannot'"])
+        print_lines(["a run is possible" if can_run else "NO RUN IS POSSIBLE: fix the lines marked 'cannot'"])
     return 0 if can_run else _EXIT_CANNOT
 
 
@@ -88,5 +88,5 @@ def _write_template(file: Path) -> int:
         raise UsageError(
             f"--write-system {file}: {error.strerror}.", "Name a file that does not exist, in a directory that does."
         ) from None
-    say([f"fill in {file} and give it to a run: {OPTION}={file}"])
+    print_lines([f"fill in {file} and give it to a run: {OPTION}={file}"])
     return 0

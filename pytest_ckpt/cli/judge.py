@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.config.options import add_options, options_of_command_line
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(document, indent=1))
     else:
-        say(_lines(document))
+        print_lines(_lines(document))
     return int(document["exit_code"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.facts.options import ACTIONS, GROUPS, LISTS, NOT_SET, OPTIONS, ROLES, Option, parameters_of
 from pytest_ckpt.support.errors import UsageError, nearest
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the list of options, or describe each option with the given name. Return 0."""
     if args.name is None:
-        say(list(_listed()))
+        print_lines(list(_listed()))
         return 0
     found = _named(args.name)
     if not found:
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             "pytest-ckpt options lists all options.",
         )
     for number, option in enumerate(found):
-        say([*([""] if number else []), *_explained(option)])
+        print_lines([*([""] if number else []), *_explained(option)])
     return 0
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import OFTEN_USED, add_options, options_of_command_line, resolve
 
@@ -71,6 +71,6 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(plan.to_plain(ranks=args.ranks) | fields, indent=None if args.ranks else 1))
     else:
         lines = describe(plan, settings, target) + (describe_ranks(plan) if args.ranks else [])
-        say(lines + ([] if found is None else describe_obstacles(found, not_tried) + notes))
+        print_lines(lines + ([] if found is None else describe_obstacles(found, not_tried) + notes))
     problems.refuse()
     return 0

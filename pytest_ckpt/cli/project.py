@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import parse_size
 
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(projected, indent=1))
     else:
-        say(projection_lines(projected))
+        print_lines(projection_lines(projected))
     return 0
 
 

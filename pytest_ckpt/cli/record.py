@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.user_files import resolved_user_path, user_path
 
@@ -123,5 +123,5 @@ def _out(args: argparse.Namespace) -> Path:
 def _write(name: str, out: Path, pattern: Pattern, lines: Sequence[str]) -> int:
     text = pattern.to_text()
     out.write_text(text)
-    say([f"{name}: {len(text):,} bytes, no names, no data", *lines])
+    print_lines([f"{name}: {len(text):,} bytes, no names, no data", *lines])
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.config.pattern_files import load_pattern
 
 if TYPE_CHECKING:
@@ -24,5 +24,5 @@ def run(args: argparse.Namespace) -> int:
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
 
     found = load_pattern(args.pattern, "show")
-    say([f"{found.file}, digest {found.sha256[:12]}", *pattern_lines(found.pattern)])
+    print_lines([f"{found.file}, digest {found.sha256[:12]}", *pattern_lines(found.pattern)])
     return 0

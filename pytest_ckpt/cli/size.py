@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.config.options import add_options, options_of_command_line, resolve
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(document, indent=1))
     else:
-        say(size_lines(document))
+        print_lines(size_lines(document))
     return 0
 
 

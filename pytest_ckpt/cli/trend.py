@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, parse_fraction
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(document, indent=1))
     else:
         unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-        say(trend_lines(document, unicode=unicode))
+        print_lines(trend_lines(document, unicode=unicode))
     return int(bool(document["regressions"]))
 
 

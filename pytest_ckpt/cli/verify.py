@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 
 if TYPE_CHECKING:
     import argparse
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         document = {"schema": SCHEMA, "outcome": outcome, "checks": to_plain(checks), "signers": to_plain(found)}
         print(json.dumps(document, indent=1))
     else:
-        say(_lines(checks, found, is_broken=is_broken, unfinished=unfinished))
+        print_lines(_lines(checks, found, is_broken=is_broken, unfinished=unfinished))
     return 1 if is_broken else EXIT_INCOMPLETE if unfinished else 0
 
 

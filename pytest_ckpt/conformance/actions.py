@@ -157,12 +157,12 @@ def kill(path: str, *, process: int) -> None:
     os.waitpid(process, 0)
 
 
-def wait_until(path: str, *, look: str, wanted: Any, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any]:
+def wait_until(path: str, *, query: str, wanted: Any, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Query a path repeatedly until the query returns ``wanted``.
 
-    ``look``, a key of ``LOOKS``, is the query. If a query fails, its result is the name of the error. The queries end
-    after ``seconds``, or when ``stopped`` returns true. Return {agreed: whether ``wanted`` was returned, looks: the
-    number of queries, last: the last result}.
+    ``query``, a key of ``QUERIES``, selects what is read. If a query fails, its result is the name of the error. The
+    queries end after ``seconds``, or when ``stopped`` returns true. Return {agreed: whether ``wanted`` was returned,
+    looks: the number of queries, last: the last result}.
 
     The pause between two queries is 0.5 % of the elapsed time, at least 0.5 ms and at most 20 ms. It is the precision
     of the measured time, and it limits the load on the target.
@@ -173,7 +173,7 @@ def wait_until(path: str, *, look: str, wanted: Any, seconds: float, stopped: Ca
     while True:
         looks += 1
         try:
-            seen = LOOKS[look](path)
+            seen = QUERIES[query](path)
         except OSError as error:
             seen = errno.errorcode.get(error.errno or 0, str(error.errno))
         if seen == wanted or time.monotonic() > until or stopped():
@@ -181,7 +181,7 @@ def wait_until(path: str, *, look: str, wanted: Any, seconds: float, stopped: Ca
         time.sleep(min(max((time.monotonic() - began) / 200, 0.0005), 0.02))
 
 
-LOOKS: dict[str, Callable[[str], Any]] = {
+QUERIES: dict[str, Callable[[str], Any]] = {
     "exists": exists,
     "size": lambda path: os.lstat(path).st_size,
     "mtime": lambda path: os.lstat(path).st_mtime_ns // 10**9,

@@ -114,7 +114,7 @@ class Client:
 
     def sees(self, path: str, *, seconds: float = 10.0) -> bool:
         """Return whether the agent sees the name ``path`` within ``seconds``."""
-        answer = self.request("wait_until", path, look="exists", wanted=True, seconds=seconds, patience=seconds + 60)
+        answer = self.request("wait_until", path, query="exists", wanted=True, seconds=seconds, patience=seconds + 60)
         return bool(answer["agreed"])
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Client:
             ready, _, _ = select.select(waited_for, [], [], max(0.0, min(left, _TICK_SECONDS)))
             if not ready and left <= 0:
                 return False
-            waits.look()
+            waits.print_if_due()
             self._receive(ready)
         return True
 

@@ -78,11 +78,11 @@ def difference(
             seen=f"{len(seen) - len(expected):,} bytes more",
             expected=f"the end of the file after {len(expected):,} bytes",
         )
-    kind, what = _kind(seen, expected, older, whole, at, offset)
+    kind, description = _kind(seen, expected, older, whole, at, offset)
     written = "zeros, no bytes were written there" if kind == "bytes in a hole" else "the bytes that were written there"
     inside = (offset + at) % unit_bytes if unit_bytes else 0
     if inside >= _SECTOR_BYTES and kind != "flipped bits":
-        what = f"{what}; the first {inside:,} bytes of this write of {unit_bytes:,} bytes are right"
+        description = f"{description}; the first {inside:,} bytes of this write of {unit_bytes:,} bytes are right"
         kind = "torn write"
     wrong = sum(
         seen[i : i + _SECTOR_BYTES] != expected[i : i + _SECTOR_BYTES]
@@ -91,7 +91,7 @@ def difference(
     return Difference(
         kind=kind,
         at=at,
-        seen=f"{what} ({wrong:,} of {-(-len(expected) // _SECTOR_BYTES):,} sectors are wrong)",
+        seen=f"{description} ({wrong:,} of {-(-len(expected) // _SECTOR_BYTES):,} sectors are wrong)",
         expected=written,
     )
 
@@ -136,7 +136,7 @@ def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, off
     here, there = seen[at:stop], expected[at:stop]
     wrong = sum(a != b for a, b in zip(here, there, strict=True))
     if not any(there):
-        kind, what = "bytes in a hole", counted(wrong, "byte that is not zero", "bytes that are not zero")
+        kind, description = "bytes in a hole", counted(wrong, "byte that is not zero", "bytes that are not zero")
     elif not any(here) and wrong > 1:
         return "zeros instead of data", "zeros"
     elif wrong < len(here) and wrong <= _FLIPPED_BYTES:
@@ -145,13 +145,13 @@ def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, off
     elif here == older[at:stop]:
         return "bytes of an older version", "the previous content"
     else:
-        kind, what = "wrong bytes", "bytes that were never written there"
+        kind, description = "wrong bytes", "bytes that were never written there"
     piece = here[:_PIECE_BYTES]
     if len(piece) == _PIECE_BYTES and any(piece):
         for name, start, other in (("this", offset, expected), ("this", 0, whole), ("an older", offset, older)):
             if (origin := other.find(piece)) >= 0:
                 return "misplaced bytes", f"the bytes of {name} version that belong to byte {start + origin:,}"
-    return kind, what
+    return kind, description
 
 
 PAGE = 4096

@@ -179,12 +179,12 @@ class ObservedRace:
 
     The race ends after ``wanted`` changes and ``wanted`` reads, or after a timeout: on some storage, a change of a name
     in use takes seconds. After a timeout, the findings are valid if there were at least ``minimum`` changes and reads.
-    ``change`` and ``look`` are the words for one change and one read in messages.
+    ``change`` and ``query`` are the words for one change and one read in messages.
     """
 
     context: CheckContext
     change: str
-    look: str
+    query: str
     wanted: int
     minimum: int
     changes: int = 0
@@ -201,7 +201,7 @@ class ObservedRace:
         if min(self.changes, self.observations) < self.minimum and not findings.anomaly_count:
             seconds = time.monotonic() - self._began
             raise NotRun(
-                f"{counted(self.changes, self.change)} and {counted(self.observations, self.look)} were made in "
+                f"{counted(self.changes, self.change)} and {counted(self.observations, self.query)} were made in "
                 f"{format_seconds(seconds)}, and {self.minimum:,} of each are needed: while the name was in use, "
                 f"each {self.change} took {format_seconds(seconds / self.changes)} on average"
             )

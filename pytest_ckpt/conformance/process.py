@@ -19,7 +19,7 @@ from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Effort, Findings
-    from pytest_ckpt.facts.checks import Check, Room
+    from pytest_ckpt.facts.checks import Check, CheckPackage
     from pytest_ckpt.facts.observation import Observation
 
 _SAME_CALL_SECONDS = 1.0
@@ -41,9 +41,9 @@ class CallReporter:
             print(line_of_call(call, path), end="", file=sys.stderr, flush=True)
 
 
-def parser_of(room: Room, command: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options of all checks. ``room`` is the package that contains the checks."""
-    names = sorted(check.name for check in checks_for(room))
+def parser_of(package: CheckPackage, command: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of all checks. ``package`` is the package that contains the checks."""
+    names = sorted(check.name for check in checks_for(package))
     parser = argparse.ArgumentParser(prog=f"python -m {command}", description=description, allow_abbrev=False)
     parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
     parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
@@ -59,7 +59,7 @@ def observe(check: Check, context: Effort, findings: Findings, failed: Callable[
     text.
     """
     module, function = check.code.split(":")
-    code = importlib.import_module(f"{__package__}.{check.room}.{module}")
+    code = importlib.import_module(f"{__package__}.{check.package}.{module}")
     not_run = number = ""
     try:
         getattr(code, function)(context, findings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Room = Literal["posix", "objects"]
+CheckPackage = Literal["posix", "objects"]
 Need = Literal["", "second client", "power cut", "small directory"]
 
 
@@ -18,7 +18,8 @@ Need = Literal["", "second client", "power cut", "small directory"]
 class Check:
     """One check of a target's behaviour. A requirement has one or more checks, which are its subjects.
 
-    - ``room``: the package of the check in ``pytest_ckpt.conformance``: ``posix`` for mounted file systems, ``objects``
+    - ``package``: the package of the check in ``pytest_ckpt.conformance``: ``posix`` for mounted file systems,
+    ``objects``
       for object stores.
     - ``code``: ``module:function`` in this package. The function receives the package's context and a Findings.
     - ``needs``: the input that the user must provide for the check; empty if none.
@@ -32,7 +33,7 @@ class Check:
     code: str
     relies: str
     how: str
-    room: Room = "posix"
+    package: CheckPackage = "posix"
     needs: Need = ""
     limit: float | None = None
     unit: str = ""
@@ -461,7 +462,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-COMMIT",
         subject="marker",
-        room="objects",
+        package="objects",
         code="visible:commit",
         relies="software that commits by a last object: torch DCP (.metadata), Megatron-Core, NVRx, Orbax",
         how="Objects are put, then a marker that names them, while both clients wait for the marker. When a client "
@@ -470,7 +471,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-VISIBLE",
         subject="get",
-        room="objects",
+        package="objects",
         code="visible:get",
         relies="every restore on more than one node",
         how="Objects are requested while missing, put, overwritten, deleted and put again by one client: both "
@@ -479,7 +480,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-VISIBLE",
         subject="head",
-        room="objects",
+        package="objects",
         code="visible:head",
         relies="s3torchconnector, s3fs and Orbax, which look whether a checkpoint exists",
         how="As OBJECT-VISIBLE.get, by HEAD.",
@@ -487,7 +488,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-VISIBLE",
         subject="list",
-        room="objects",
+        package="objects",
         code="visible:listing",
         relies="readers of the newest checkpoint: Lightning, Orbax, Hugging Face",
         how="As OBJECT-VISIBLE.get, by LIST.",
@@ -495,7 +496,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-CREATE",
         subject="put",
-        room="objects",
+        package="objects",
         code="writers:create",
         relies="locks and commits by If-None-Match; pytest-ckpt's own marker",
         how="If-None-Match: * is refused if the object exists. 16 processes on two clients create the same object "
@@ -504,7 +505,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-CREATE",
         subject="multipart",
-        room="objects",
+        package="objects",
         code="writers:create_of_parts",
         relies="locks and commits by If-None-Match of large objects",
         how="As OBJECT-CREATE.put, by CompleteMultipartUpload.",
@@ -512,7 +513,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-UPDATE",
         subject="put",
-        room="objects",
+        package="objects",
         code="writers:update",
         relies="pointers to the newest checkpoint; table formats",
         how="If-Match with an outdated ETag is refused. 16 processes update an object concurrently with its ETag, 100 "
@@ -521,7 +522,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-MULTIPART",
         subject="hidden",
-        room="objects",
+        package="objects",
         code="parts:hidden",
         relies="every save of large objects",
         how="An upload is invisible before its end, after its abort, and after its client has closed the connection. "
@@ -530,7 +531,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-MULTIPART",
         subject="parts",
-        room="objects",
+        package="objects",
         code="parts:parts",
         relies="every save of large objects; transfer managers that send parts again",
         how="Parts of different sizes are sent out of order, repeatedly and by two clients, and the request that "
@@ -539,7 +540,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-LIMITS",
         subject="parts",
-        room="objects",
+        package="objects",
         code="parts:limits",
         relies="transfer managers, which choose sizes by these limits",
         how="Part numbers 1 and 10,000 are accepted, 0 and 10,001 are refused. A completing request that names small, "
@@ -548,7 +549,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-LIMITS",
         subject="many",
-        room="objects",
+        package="objects",
         code="parts:many_parts",
         relies="every save of objects above 50 GB",
         how="An object is uploaded in 10,000 parts, most of them copied by the store. A run with fewer trials uses "
@@ -557,7 +558,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-DIGEST",
         subject="object",
-        room="objects",
+        package="objects",
         code="requests:digest_of_object",
         relies="AWS SDKs, which send a checksum with every object",
         how="Objects with a wrong Content-MD5, CRC-32, CRC-32C, CRC-64/NVME or SHA-256 are refused, and the existing "
@@ -566,7 +567,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-DIGEST",
         subject="part",
-        room="objects",
+        package="objects",
         code="requests:digest_of_part",
         relies="AWS SDKs, which send a checksum with every part",
         how="As OBJECT-DIGEST.object, of parts.",
@@ -574,7 +575,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-DIGEST",
         subject="kept",
-        room="objects",
+        package="objects",
         code="requests:digest_kept",
         relies="tools that compare a checksum without reading the object",
         how="HEAD returns the checksums that were sent with an object.",
@@ -582,7 +583,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-RANGE",
         subject="bytes",
-        room="objects",
+        package="objects",
         code="requests:range_bytes",
         relies="safetensors, s3torchconnector, every reader of shards",
         how="The first, last, single, suffix and border-crossing ranges contain exactly the requested bytes. A range "
@@ -591,7 +592,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-RANGE",
         subject="overwritten",
-        room="objects",
+        package="objects",
         code="requests:range_overwritten",
         relies="readers of large objects in pieces",
         how="An object is overwritten while two of its ranges are read with the same If-Match. Both ranges are of one "
@@ -600,7 +601,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-OVERWRITE",
         subject="writers",
-        room="objects",
+        package="objects",
         code="writers:overwrite",
         relies="pointers to the newest checkpoint; saves that are tried again",
         how="16 writers on two clients overwrite an object concurrently: every read during this time and at the end"
@@ -609,7 +610,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-LIST",
         subject="pages",
-        room="objects",
+        package="objects",
         code="visible:list_pages",
         relies="clean-up, rotation and search of checkpoints",
         how="More than 1,000 objects are listed in pages while others are written: each object once, in order. "
@@ -618,7 +619,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-LIST",
         subject="names",
-        room="objects",
+        package="objects",
         code="visible:list_names",
         relies="names of tensors and users in keys",
         how="Objects whose keys have 1,024 bytes, spaces, special characters, other alphabets, dots and doubled "
@@ -627,7 +628,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-LARGE",
         subject="ranges",
-        room="objects",
+        package="objects",
         code="parts:large_object",
         relies="saves of a complete model into one object; consolidated checkpoints",
         how="An object above 5 GiB is uploaded in parts, most of them copied by the store. Its size and its ranges "
@@ -636,7 +637,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-CROWD",
         subject="marker",
-        room="objects",
+        package="objects",
         code="visible:crowd",
         limit=60.0,
         unit="s",
@@ -647,7 +648,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
     Check(
         requirement="OBJECT-LIVE",
         subject="requests",
-        room="objects",
+        package="objects",
         code="requests:live",
         limit=300.0,
         unit="s",
@@ -660,9 +661,9 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
 CHECKS: tuple[Check, ...] = (*CHECKS_OF_POSIX, *CHECKS_OF_OBJECTS)
 
 
-def checks_for(room: Room) -> tuple[Check, ...]:
+def checks_for(package: CheckPackage) -> tuple[Check, ...]:
     """Return the checks for one kind of target: ``posix`` for file systems, ``objects`` for object stores."""
-    return tuple(check for check in CHECKS if check.room == room)
+    return tuple(check for check in CHECKS if check.package == package)
 
 
 BY_NAME = {check.name: check for check in CHECKS}
@@ -679,12 +680,12 @@ LARGE_OBJECT_BYTES = 5160 << 20
 _PARTS_OF_CHECKS, _LEAST_PARTS, _PART_BYTES = 10_000, 1_001, 5 << 20
 
 
-def bytes_of_checks(room: Room, effort: float) -> int:
+def bytes_of_checks(package: CheckPackage, effort: float) -> int:
     """Return the size in bytes of the largest object that the checks create; 0 for file systems.
 
     ``effort`` is the share of each check's trials that the run performs.
     """
-    if room != "objects":
+    if package != "objects":
         return 0
     many = max(_LEAST_PARTS, round(_PARTS_OF_CHECKS * effort)) * _PART_BYTES
     return max(LARGE_OBJECT_BYTES, many)

@@ -100,16 +100,16 @@ def describe_failure(failure: Failure) -> str:
     """Return a sentence with the failed rank, its host, the operation, and the error."""
     if failure.kind == "hook":
         return f"{failure.message.rstrip('.')}."
-    who = "" if failure.rank is None else f"Rank {failure.rank}"
-    if who and failure.host:
-        who += f" on {failure.host}"
+    rank_text = "" if failure.rank is None else f"Rank {failure.rank}"
+    if rank_text and failure.host:
+        rank_text += f" on {failure.host}"
     lane = f"({failure.lane})" if failure.lane else ""
     doing = " ".join(filter(None, [str(failure.operation or ""), lane, failure.phase]))
     where = f" in {doing}" if doing else ""
     file = f" of {failure.file}" if failure.file else ""
     error = f"{failure.errno}: {failure.message}" if failure.errno else failure.message
     verb = _VERBS.get(failure.kind, "was interrupted")
-    return f"{who or 'The launch'} {verb}{where}{file}: {error}."
+    return f"{rank_text or 'The launch'} {verb}{where}{file}: {error}."
 
 
 def describe_blocked(call: BlockedCall) -> str:

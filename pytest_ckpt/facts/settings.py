@@ -148,7 +148,7 @@ class Settings:
     metrics: str | None
     origins: tuple[Origin, ...]
 
-    def where(self, option: str) -> str:
+    def source_of(self, option: str) -> str:
         """Return the source of an option's value in brackets; empty for the command line or the default."""
         source = next((o.source for o in self.origins if o.option == option), "default")
         return "" if source in ("default", "command line") else f" (in {source})"

@@ -132,7 +132,7 @@ class Access:
     unversioned: bool = False
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def command_options(self) -> tuple[str, ...]:
         """The options that give the clean-up command the same access, quoted for a shell."""
         parameters = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
         return tuple(f"--{name}={shlex.quote(value)}" for name, value in parameters if value)
@@ -285,7 +285,7 @@ def removal_of(scheme: str, location: str, access: Access = Access()) -> str:
     spec = TARGETS.get(scheme)
     if not spec or not spec.removal:
         return ""
-    return " ".join((spec.removal, shlex.quote(location), *access.words))
+    return " ".join((spec.removal, shlex.quote(location), *access.command_options))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,7 +43,7 @@ class Demand:
     operator: str
     value: str
 
-    def holds(self, fact: str) -> bool | None:
+    def is_met_by(self, fact: str) -> bool | None:
         """Whether a fact meets the demand; None if the comparison needs a number and the fact is not a number."""
         here, there = _numbers(fact), _numbers(self.value)
         if self.operator in ("==", "!="):
@@ -80,9 +80,9 @@ def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
             fact = facts.get(demand.name)
             if fact is None:
                 fields.setdefault("is not known", []).append(host)
-            elif (holds := demand.holds(fact)) is None:
+            elif (is_met_by := demand.is_met_by(fact)) is None:
                 fields.setdefault(f"is {fact:.60}, no number,", []).append(host)
-            elif not holds:
+            elif not is_met_by:
                 fields.setdefault(f"is {fact:.60}", []).append(host)
         if not clients:
             fields["is not known of any client"] = []

@@ -165,11 +165,11 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
         took += f", {_each(elsewhere)} on {reads.client}"
         # If the other client is never faster, it proves no difference; if it is only a little faster, it may be
         # disturbed.
-        other_is_able = not reads.client_own_seconds or _helps(reads.client_own_seconds, elsewhere)
+        is_able_elsewhere = not reads.client_own_seconds or _helps(reads.client_own_seconds, elsewhere)
         # If a cache still serves reads after the drop, their times are close to reads without a drop, and far from the
         # other client's.
         survived = [own for own, warm in pairs if _is_near(own, warm, elsewhere) and _faster(own, elsewhere)]
-        if survived and other_is_able:
+        if survived and is_able_elsewhere:
             times = max(median(elsewhere) / median(own) for own in survived)
             because = (
                 f"a cache of the client survived the drop: {took}. The storage had read these parts before, but this "

@@ -160,7 +160,7 @@ class CommandKeeper:
         data = b""
         while True:
             if not select.select([self.descriptor], [], [], waits.LOOK_SECONDS)[0]:
-                waits.look()
+                waits.print_if_due()
                 continue
             piece = os.read(self.descriptor, 1 << 16)
             if not piece:

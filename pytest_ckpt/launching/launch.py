@@ -434,7 +434,7 @@ class Launch:
         with selectors.DefaultSelector() as selector:
             for source in (ranks.callers.fileno(), *ranks.streams):
                 selector.register(source, selectors.EVENT_READ)
-            looked = 0.0
+            checked_at = 0.0
             while ranks.streams:
                 for key, _ in selector.select(_TICK_SECONDS):
                     if key.fd == ranks.callers.fileno():
@@ -446,11 +446,11 @@ class Launch:
                 if job.is_followed and len(ranks.waiting) == job.processes:
                     return None
                 # Not after each message: both functions process all of thousands of ranks.
-                if time.monotonic() - looked > _TICK_SECONDS:
-                    looked = time.monotonic()
+                if time.monotonic() - checked_at > _TICK_SECONDS:
+                    checked_at = time.monotonic()
                     self._flush_logs()
                     tick()
-                    waits.look()
+                    waits.print_if_due()
                     if hung := watch.hung():
                         return hung
             # Messages that ranks sent before they ended may still be in this host's buffers.

@@ -169,9 +169,9 @@ class Launcher:
         if self.is_open_mpi:
             # Ranks may outnumber cores, so two ranks must not be bound to the same core. An option of the user's
             # command is not added again, because the launcher exits if an option is given twice.
-            given_options = {word.lstrip("-").partition("=")[0] for word in self.template if word.startswith("-")}
-            words += [] if "map-by" in given_options else ["--map-by", ":OVERSUBSCRIBE"]
-            words += [] if "bind-to" in given_options else ["--bind-to", "none"]
+            template_options = {word.lstrip("-").partition("=")[0] for word in self.template if word.startswith("-")}
+            words += [] if "map-by" in template_options else ["--map-by", ":OVERSUBSCRIBE"]
+            words += [] if "bind-to" in template_options else ["--bind-to", "none"]
             if self.hosts and not any("{hosts}" in w for w in self.template):
                 words += ["--host", hosts]
             if self.hosts:

@@ -125,8 +125,10 @@ class Measurements:
             launch = row.launches(self._context, planned, number, self._observer)
             try:
                 # No subject is measured again now, so files that the user keeps (--ckpt-keep-files) stay.
-                if broke := self._tidy(()) or self._hook(directory, lambda: self._hooks.before((str(subject),))):
-                    launch.end(broke)
+                if failure_of_hook := self._tidy(()) or self._hook(
+                    directory, lambda: self._hooks.before((str(subject),))
+                ):
+                    launch.end(failure_of_hook)
                 else:
                     launch.run()
             finally:
@@ -134,8 +136,10 @@ class Measurements:
                 shown = dataclasses.replace(
                     measurement, stages=stages, patterns=_with(patterns, row.name, launch.found)
                 )
-                if broke := self._hook(directory, lambda: self._hooks.after(from_plain(Measurement, to_plain(shown)))):
-                    launch.end(broke)
+                if failure_of_hook := self._hook(
+                    directory, lambda: self._hooks.after(from_plain(Measurement, to_plain(shown)))
+                ):
+                    launch.end(failure_of_hook)
                 added = _with(patterns, row.name, launch.found)
                 plain = self._redactor.plain(to_plain(dataclasses.replace(measurement, patterns=added, stages=stages)))
                 write_atomically(self._stored_path(subject), json.dumps(plain, indent=1) + "\n")
@@ -170,7 +174,9 @@ class Measurements:
         settings = self._context.settings
         subjects = tuple(c.subject for c in planned)
         began = time.monotonic()
-        broke = obstacle or self._hook(launch_name, functools.partial(self._hooks.before, tuple(map(str, subjects))))
+        failure_of_hook = obstacle or self._hook(
+            launch_name, functools.partial(self._hooks.before, tuple(map(str, subjects)))
+        )
         hook_seconds = time.monotonic() - began
         processes = planned[0].layout.processes
         job = Job(
@@ -190,9 +196,9 @@ class Measurements:
         if self._hooks.is_active:
             recorder.spent("hooks", hook_seconds)
         self._observer.begin(planned)
-        if broke:
+        if failure_of_hook:
             self._observer.end()
-            recorder.close(broke)
+            recorder.close(failure_of_hook)
             self._show(subjects, launch_name)
             return
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
@@ -237,15 +243,19 @@ class Measurements:
                 continue
             measurement = read_measurement(pending_file)
             began = time.monotonic()
-            broke: Failure | None = Failure(
+            failure_of_hook: Failure | None = Failure(
                 kind="hook", message="The run was interrupted in a plugin's hook pytest_ckpt_after_measure"
             )
             try:
-                broke = self._hook(launch_name, functools.partial(self._hooks.after, read_measurement(pending_file)))
+                failure_of_hook = self._hook(
+                    launch_name, functools.partial(self._hooks.after, read_measurement(pending_file))
+                )
             finally:
                 spent = measurement.stages.get("hooks", 0.0) + time.monotonic() - began
                 shown = dataclasses.replace(
-                    measurement, stages=measurement.stages | {"hooks": spent}, failure=measurement.failure or broke
+                    measurement,
+                    stages=measurement.stages | {"hooks": spent},
+                    failure=measurement.failure or failure_of_hook,
                 )
                 plain = self._redactor.plain(to_plain(shown))
                 write_atomically(self._file(subject), json.dumps(plain, indent=1) + "\n")

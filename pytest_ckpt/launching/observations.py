@@ -270,7 +270,7 @@ class _Listener:
                 for key, _ in selector.select(_TICK_SECONDS):
                     if self._read(key.fileobj is self._process.stdout, key.fd) == b"":
                         selector.unregister(key.fileobj)
-                waits.look()
+                waits.print_if_due()
                 # On a busy host a process starts late; this is not the target's fault.
                 allowed = deadline_seconds if self._has_called else max(deadline_seconds, _START_SECONDS)
                 if time.monotonic() - self._moved > allowed:
@@ -403,12 +403,12 @@ class Observations:
         file = self._context.directory / "observations" / f"{check.name}.json"
         # Checks that take the target or its space from others, and timed checks, run alone; others run in parallel.
         with self._lock(alone=check.needs in ("power cut", "small directory") or check.is_timed), self._claimed(check):
-            if is_made_here := not file.exists():
+            if is_missing := not file.exists():
                 self._observer.checking(check.name)
                 with waits.waiting(f"check {check.name}"):
                     self._perform(check, file)
         observation = read_observation(file)
-        if is_made_here:
+        if is_missing:
             self._observer.checked(check.name, observation.seconds)
         return observation
 
@@ -418,7 +418,7 @@ class Observations:
             silent = Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_SILENT)
             self._store(silent, file)
             return
-        observation = self._of_objects(check) if check.room == "objects" else self._of_target(check)
+        observation = self._of_objects(check) if check.package == "objects" else self._of_target(check)
         observation = self._once(check, observation)
         if observation.blocked:
             (self._logs / _BLOCKED).write_text(check.name)
@@ -482,7 +482,7 @@ class Observations:
         Called after an error. For an object store, return True without a test: the error decides.
         """
         area = self._context.small if check.needs == "small directory" else self._context.run_area
-        if area is None or check.room == "objects":
+        if area is None or check.package == "objects":
             return True
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):

@@ -163,7 +163,7 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
     with ThreadPoolExecutor(max_workers=max(1, len(processes))) as pool:
         answers = [pool.submit(_answer, host, process, seconds) for host, process in processes.items()]
         while wait(answers, waits.LOOK_SECONDS).not_done:
-            waits.look()
+            waits.print_if_due()
         whys = [answer.result() for answer in answers]
     for process in processes.values():
         end_launch(process, run_id + SWEEP)

@@ -253,14 +253,14 @@ def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowes
         return ""
     mean, rate = statistics.fmean(own), statistics.fmean(size / 2**30 / s for s in own)
     if published.seconds is not None and abs(mean - published.seconds) > _SAME_MEAN * mean:
-        says, gives = format_seconds(published.seconds), format_seconds(mean)
+        stated, measured = format_seconds(published.seconds), format_seconds(mean)
     elif published.gib_per_second is not None and abs(rate - published.gib_per_second) > _SAME_MEAN * rate:
-        says, gives = f"{published.gib_per_second:.3g} GiB/s", f"{rate:.3g} GiB/s"
+        stated, measured = f"{published.gib_per_second:.3g} GiB/s", f"{rate:.3g} GiB/s"
     else:
         return ""
     return (
-        f"it states that a {kind} took {says} on average, and rank 0's times give {gives}: it is of another run, or "
-        "was changed. The times are judged."
+        f"it states that a {kind} took {stated} on average, and rank 0's times give {measured}: it is of another run, "
+        "or was changed. The times are judged."
     )
 
 

@@ -353,10 +353,10 @@ def ranks_of_different_runs(ranks: Ranks) -> dict[int, str]:
         ]
         if len(differences) > 1 and max(differences) <= _ONE_BARRIER_SECONDS:
             continue
-        beside_zone = abs(apart - _TIME_ZONE_SECONDS * round(apart / _TIME_ZONE_SECONDS))
+        without_zones = abs(apart - _TIME_ZONE_SECONDS * round(apart / _TIME_ZONE_SECONDS))
         if differences and statistics.median(differences) > _SAME_RUN_SECONDS:
             found[rank] = "its operations do not start at the others' intervals: it is of another run"
-        elif beside_zone > _SAME_CLOCK_SECONDS:
+        elif without_zones > _SAME_CLOCK_SECONDS:
             found[rank] = f"its operations start {abs(apart):,.0f} s from the others': it is of another run"
     return found
 

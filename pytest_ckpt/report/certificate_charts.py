@@ -407,8 +407,8 @@ def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
 
     Letters for which there is no space are left out.
     """
-    room = int((_CURVES_BOTTOM - _CURVES_TOP) // _LETTER)
-    shown = sorted(column)[:room]
+    line_count = int((_CURVES_BOTTOM - _CURVES_TOP) // _LETTER)
+    shown = sorted(column)[:line_count]
     places: list[float] = []
     for at, _ in shown:
         places.append(max(at, places[-1] + _LETTER) if places else max(at, _CURVES_TOP))

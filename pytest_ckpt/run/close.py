@@ -86,16 +86,16 @@ def _close(
     environment = run.context.environment
     known = tuple(dict.fromkeys((*environment.recorders, *recorders)))
     context = dataclasses.replace(run.context, environment=dataclasses.replace(environment, recorders=known))
-    environment = dataclasses.replace(run.whole.environment, recorders=known)
-    whole = dataclasses.replace(run.whole, environment=environment)
+    environment = dataclasses.replace(run.combined.environment, recorders=known)
+    combined = dataclasses.replace(run.combined, environment=environment)
     if run.waiting:
         # There are no measurements, or only published ones.
         run.waiting.end()
     with waits.waiting("ending what is left of the run"):
         stays = context.end_remaining_processes()
     try:
-        measurements, observations = _measurements(whole), _observations(context)
-        draft = _draft(whole, verdicts, measurements, observations)
+        measurements, observations = _measurements(combined), _observations(context)
+        draft = _draft(combined, verdicts, measurements, observations)
         draft["sections"] = context.redactor.plain(sections(draft))
         # The report comes first: if this process ends later, the report exists and lists possible remains.
         write_draft(draft, context.directory)

@@ -45,9 +45,9 @@ def of_report_directory(error: BaseException, directory: Path) -> ReportDirector
     cause = _refusal_of(directory) if not names else error if any(directory in name.parents for name in names) else None
     if cause is None:
         return None
-    room = "Give it space" if cause.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair it"
+    remedy = "Give it space" if cause.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair it"
     return ReportDirectoryError(
-        f"The report directory {directory} cannot be written: {cause.strerror}. {room}, or name another with "
+        f"The report directory {directory} cannot be written: {cause.strerror}. {remedy}, or name another with "
         "--ckpt-report, and run again. This error ended the run; the storage is not judged by it."
     )
 

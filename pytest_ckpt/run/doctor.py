@@ -239,7 +239,9 @@ def second_node(settings: Settings, environment: Mapping[str, str] = os.environ)
         yield Finding(name="second node", can=False, needed=False, description=description, remedy=_OTHER_NODE)
         return
     try:
-        launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
+        launcher = find_launcher(
+            settings.launcher, settings.hosts, settings.source_of("--ckpt-launcher"), settings.ports
+        )
     except UsageError:
         return  # the finding on the MPI launch has reported this
     elsewhere = is_elsewhere(agent_on(names[1], launcher, f"doctor-{own_name()}"), launcher.ports)
@@ -401,7 +403,9 @@ def _launch(
     """Start as many ranks as a run would, without torch; return the finding and the facts of each host."""
     remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-ranks."
     try:
-        launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
+        launcher = find_launcher(
+            settings.launcher, settings.hosts, settings.source_of("--ckpt-launcher"), settings.ports
+        )
     except UsageError as error:
         return Finding(name="MPI launch", can=False, needed=True, description=error.what, remedy=error.remedy), []
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))

@@ -311,7 +311,7 @@ class _Report:
             self._metrics.ended(message.end)
         self._is_changed = True
 
-    def look(self, *, is_last: bool = False) -> None:
+    def poll(self, *, is_last: bool = False) -> None:
         """Read new events, and publish metrics if they are due."""
         if self._metrics is None:
             return
@@ -384,7 +384,7 @@ def main(destination: str, events: str) -> None:
             for message in messages:
                 report.process(message)
                 has_ended = has_ended or message.is_end
-        report.look(is_last=has_ended)
+        report.poll(is_last=has_ended)
 
 
 if __name__ == "__main__":

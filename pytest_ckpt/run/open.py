@@ -73,7 +73,7 @@ class OpenRun:
     locks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
-    def whole(self) -> RunContext:
+    def combined(self) -> RunContext:
         """The context for the report. In a resumed run, it includes the suites of earlier starts."""
         return self.of_all_starts or self.context
 
@@ -202,11 +202,11 @@ def _open(
         if resumption:
             context = dataclasses.replace(context, start=resumption.number, lacking=resumption.lacking)
             of_all = _of_all_starts(context, resumption)
-        whole = of_all or context
+        combined = of_all or context
         hide = context.redactor.plain
         with _refused_before_the_run(directory):
-            write_atomically(directory / "session.json", json.dumps(hide(whole.to_plain()), indent=1) + "\n")
-            write_atomically(directory / "plan.json", json.dumps(hide(whole.plan.to_plain(ranks=True))) + "\n")
+            write_atomically(directory / "session.json", json.dumps(hide(combined.to_plain()), indent=1) + "\n")
+            write_atomically(directory / "plan.json", json.dumps(hide(combined.plan.to_plain(ranks=True))) + "\n")
             lock_run(directory, holding)
         undo.pop_all()
         kept, locks = serving.pop_all(), holding.pop_all()

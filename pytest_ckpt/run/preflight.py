@@ -178,7 +178,9 @@ def check(
     launcher: Launcher | None = None
     probed = HostProbe(failure=None)
     with problems.noting():
-        launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
+        launcher = find_launcher(
+            settings.launcher, settings.hosts, settings.source_of("--ckpt-launcher"), settings.ports
+        )
         if probe and starts:
             probed = _probe_hosts(settings, plan, launcher, run_id, target, facts, probe, local, then_wait)
             check_memory(plan, probed.hosts)

@@ -40,10 +40,10 @@ def unavailable_reason(volume: Volume, one_checkpoint_bytes: int) -> str:
             f"{format_bytes(volume.used_bytes)} ({format_percent(volume.used)}) of the volume are in use: a volume is "
             "filled only if it contains no data of users"
         )
-    room = volume.capacity_bytes - int(LEVELS[-1] * volume.capacity_bytes)
-    if room < one_checkpoint_bytes:
+    space = volume.capacity_bytes - int(LEVELS[-1] * volume.capacity_bytes)
+    if space < one_checkpoint_bytes:
         return (
-            f"at {LEVELS[-1]:.0%} the volume has {format_bytes(room)} left, and a checkpoint needs "
+            f"at {LEVELS[-1]:.0%} the volume has {format_bytes(space)} left, and a checkpoint needs "
             f"{format_bytes(one_checkpoint_bytes)}"
         )
     return ""

@@ -214,7 +214,7 @@ def _signal_until_ended(alive: Callable[[], list[int]], number: signal.Signals, 
                     signalled.add(pid)
             if time.monotonic() > end:
                 return left
-            waits.look()
+            waits.print_if_due()
             time.sleep(_POLL_SECONDS)
     return []
 

@@ -1,7 +1,8 @@
 """Prints the cause of a long wait, so that a user sees that the storage hangs.
 
-A waiting function declares its wait with ``waiting`` and calls ``look`` at least once a second. Waits are printed only
-within ``telling``, in the process of the user's terminal. In other processes and threads, these calls do nothing.
+A waiting function declares its wait with ``waiting`` and calls ``print_if_due`` at least once a second. Waits are
+printed only within ``telling``, in the process of the user's terminal. In other processes and threads, these calls do
+nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TELL_SECONDS = 30.0
 """The time without output, in seconds, after which the current wait is printed."""
 
 LOOK_SECONDS = 1.0
-"""The maximum time between two calls of ``look``, in seconds."""
+"""The maximum time between two calls of ``print_if_due``, in seconds."""
 
 Waited = str | Callable[[], str]
 """The cause of a wait.
@@ -53,7 +54,7 @@ class Waits:
         """Record that a line was printed."""
         self._spoke = self._clock()
 
-    def look(self) -> None:
+    def print_if_due(self) -> None:
         """Print the current wait if nothing was printed for `TELL_SECONDS`."""
         now = self._clock()
         if not self.say or now - self._spoke < TELL_SECONDS:
@@ -104,9 +105,9 @@ def spoke() -> None:
     _waits().spoke()
 
 
-def look() -> None:
+def print_if_due() -> None:
     """Print the current wait of this thread if nothing was printed for `TELL_SECONDS`."""
-    _waits().look()
+    _waits().print_if_due()
 
 
 def communicate(
@@ -124,7 +125,7 @@ def communicate(
             if time.monotonic() >= until:
                 raise
             given = None  # the remaining input is still being written
-            look()
+            print_if_due()
 
 
 def completed(

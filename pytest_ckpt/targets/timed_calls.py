@@ -91,7 +91,7 @@ def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iter
             selector.register(begun, selectors.EVENT_READ)
             until = time.monotonic() + _BEGIN_SECONDS
             while not (has_begun := bool(selector.select(waits.LOOK_SECONDS))) and time.monotonic() < until:
-                waits.look()
+                waits.print_if_due()
     if not has_begun:
         _leave(process)
         raise RefusedError(
@@ -255,7 +255,7 @@ def _read_all(descriptor: int, seconds: float) -> bytes | None:
         if not select.select([descriptor], [], [], min(max(0.0, left), waits.LOOK_SECONDS))[0]:
             if left <= 0:
                 return None
-            waits.look()
+            waits.print_if_due()
             continue
         piece = os.read(descriptor, _READ_BYTES)
         if not piece:

@@ -46,12 +46,12 @@ def _means_this_host(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> 
 
 
 def _of_version_4() -> list[str]:
-    room = array.array("B", bytes(_ENTRY_BYTES * _MAXIMUM_INTERFACES))
-    start, length = room.buffer_info()
+    buffer = array.array("B", bytes(_ENTRY_BYTES * _MAXIMUM_INTERFACES))
+    start, length = buffer.buffer_info()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         answer = fcntl.ioctl(asking, _SIOCGIFCONF, struct.pack("iL", length, start))
     (used,) = struct.unpack_from("i", answer)
-    entries = room.tobytes()[:used]
+    entries = buffer.tobytes()[:used]
     return [socket.inet_ntoa(entries[at + _ADDRESS_AT : at + _ADDRESS_AT + 4]) for at in range(0, used, _ENTRY_BYTES)]
 
 

@@ -105,10 +105,10 @@ def received(links: Sequence[socket.socket], seconds: float) -> float | None:
 
     def receive(link: socket.socket) -> None:
         nonlocal last
-        room, total = bytearray(len(_CHUNK)), 0
+        buffer, total = bytearray(len(_CHUNK)), 0
         with contextlib.suppress(OSError):
             link.settimeout(seconds + _LATE_SECONDS)
-            while (count := link.recv_into(room)) and (now := time.monotonic()) < began + seconds + _LATE_SECONDS:
+            while (count := link.recv_into(buffer)) and (now := time.monotonic()) < began + seconds + _LATE_SECONDS:
                 if now > since:
                     total, last = total + count, max(last, now)
         counts.append(total)

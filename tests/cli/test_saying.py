@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt import cli
-from pytest_ckpt.cli.console import say
+from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.cli.main import main
 
 CLEARS, TURNS = "\x1b[2J", "\N{RIGHT-TO-LEFT OVERRIDE}"
@@ -21,7 +21,7 @@ def is_harmless(text: str) -> bool:
 
 
 def test_lines_stay_lines_and_steer_nothing(capsys):
-    say(["two\nlines", f"{CLEARS}red", f"{TURNS}turned", "é ü 日本"])
+    print_lines(["two\nlines", f"{CLEARS}red", f"{TURNS}turned", "é ü 日本"])
     out = capsys.readouterr().out
     assert is_harmless(out)
     assert out.split("\n") == [

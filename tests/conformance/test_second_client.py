@@ -104,7 +104,7 @@ def test_an_agent_that_ends_is_said_to_be_gone(tmp_path):
 def test_requests_of_any_size_arrive_whole(client, tmp_path):
     """A request with 5,000 names of 200 characters arrives complete. Checks often send over 1,000 names."""
     names = [f"{number:0200d}" for number in range(5000)]
-    seen = client.request("wait_until", str(tmp_path), look="names", wanted=names, seconds=0)
+    seen = client.request("wait_until", str(tmp_path), query="names", wanted=names, seconds=0)
     assert not seen["agreed"]
 
 

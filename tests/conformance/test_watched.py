@@ -25,8 +25,8 @@ def test_a_race_whose_time_is_over_is_not_called_met(check, tmp_path):
 
 
 def test_what_was_enough_when_the_time_was_over_counts(tmp_path):
-    race = ObservedRace(context=context(tmp_path, race_seconds=0.0), change="rename", look="read", wanted=9, minimum=2)
-    race.changes, race.looks = 2, 5
+    race = ObservedRace(context=context(tmp_path, race_seconds=0.0), change="rename", query="read", wanted=9, minimum=2)
+    race.changes, race.observations = 2, 5
     assert not race.goes_on(Findings())
     race.changes = 1
     with pytest.raises(NotRun, match=r"^1 rename and 5 reads were made in .*, and 2 of each are needed"):
@@ -34,7 +34,7 @@ def test_what_was_enough_when_the_time_was_over_counts(tmp_path):
 
 
 def test_what_went_wrong_is_told_however_few_there_were(tmp_path):
-    race = ObservedRace(context=context(tmp_path, race_seconds=0.0), change="rename", look="read", wanted=9, minimum=2)
+    race = ObservedRace(context=context(tmp_path, race_seconds=0.0), change="rename", query="read", wanted=9, minimum=2)
     race.changes, findings = 1, Findings()
     findings.wrong("name missing", where="file", seen="nothing", expected="the file")
     assert not race.goes_on(findings)
@@ -45,7 +45,7 @@ def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
     race = ObservedRace(
         context=context(tmp_path, report_call=lambda *call: listed.append(call)),
         change="renames",
-        look="reads",
+        query="reads",
         wanted=9,
         minimum=2,
     )

@@ -33,7 +33,7 @@ from tests.support.made_up_run import make_run
     ("client.cores_near_nic == all", "all and none", False),
 ])  # fmt: skip
 def test_numbers_are_compared_as_numbers_and_words_as_words(demand, fact, holds):
-    assert read_demand(demand).holds(fact) is holds
+    assert read_demand(demand).is_met_by(fact) is holds
 
 
 @pytest.mark.parametrize("text", [
@@ -64,7 +64,7 @@ def test_no_fact_and_no_demand_ends_in_an_error(text, fact):
         demand = read_demand(f"client.{text}")
     except ValueError:
         return
-    assert demand.holds(fact) in (True, False, None)
+    assert demand.is_met_by(fact) in (True, False, None)
 
 
 def test_hosts_that_differ_are_named():

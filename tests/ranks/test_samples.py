@@ -90,7 +90,7 @@ def test_the_queue_has_room_for_the_samples_of_its_seconds() -> None:
     source = Source()
     source.gate.set()
     loader = _Loader(files=[source], sample_bytes=BYTES, sample_seconds=0.1)
-    assert [loader.room.acquire(blocking=False) for _ in range(6)] == [True] * 5 + [False]
+    assert [loader.free_slots.acquire(blocking=False) for _ in range(6)] == [True] * 5 + [False]
 
 
 def test_only_reads_and_waits_that_begin_within_a_save_count() -> None:

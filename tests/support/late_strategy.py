@@ -32,7 +32,7 @@ class LateStrategy:
         clock = Clock(activity=self._lane)
         saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, is_saving_rank=True)
         end = time.perf_counter() - start
-        self._lane.rest()
+        self._lane.report_idle()
         return replace(saved, timing=replace(saved.timing, staged_seconds=end))
 
     def may_change_state(self, pending) -> bool:

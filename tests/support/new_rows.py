@@ -166,7 +166,7 @@ def test_all_saves_together_meet_the_budget(saves: Operations, limits: ClusterLi
                 """    Check(
         requirement="OBJECT-LIST",
         subject="empty",
-        room="objects",
+        package="objects",
         code="visible:list_empty",
         relies="made up for a test",
         how="A listing of a prefix that no key has is empty.",

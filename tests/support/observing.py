@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ckpt.config.gate_files import built_in
-from pytest_ckpt.facts.checks import Room
+from pytest_ckpt.facts.checks import CheckPackage
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.verdict import Verdict
@@ -90,7 +90,7 @@ def made(
     names: Sequence[str],
     seconds: float,
     *,
-    room: Room = "posix",
+    room: CheckPackage = "posix",
     at_once: int = AT_ONCE,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:

@@ -30,7 +30,7 @@ def told_after(seconds: float, clock: Clock, waits_of: Waits, said: list[str]) -
     said.clear()
     for _ in range(round(seconds)):
         clock.now += 1
-        waits_of.look()
+        waits_of.print_if_due()
     return list(said)
 
 
@@ -72,7 +72,7 @@ def test_a_process_that_nobody_sits_before_prints_nothing() -> None:
     made = Waits(None, clock)
     with made.waiting("check"):
         clock.now += 3600
-        made.look()
+        made.print_if_due()
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_process_that_never_ends_is_killed(gate: Path) -> None:
 
 
 def test_a_thread_says_nothing_of_another_ones_waits(said: list[str]) -> None:
-    looks: list[Callable[[], None]] = [waits.look]
+    looks: list[Callable[[], None]] = [waits.print_if_due]
     with waits.waiting("clean-up"):
         thread = threading.Thread(target=looks[0])
         thread.start()

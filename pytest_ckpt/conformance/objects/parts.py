@@ -103,12 +103,12 @@ def _require_size(
         "this client": seen(context.here, name),
         "the second": context.other.request("parts:seen", name),
     }
-    for who, found in sizes.items():
+    for client_name, found in sizes.items():
         for how, bytes_seen in found.items():
             if bytes_seen != size:
                 findings.wrong(
                     kind if bytes_seen is not None else "object not seen",
-                    where=f"{how} of {context.here.url(name)} by {who}, {when}",
+                    where=f"{how} of {context.here.url(name)} by {client_name}, {when}",
                     seen="no object" if bytes_seen is None else f"{bytes_seen:,} bytes",
                     expected="no object" if size is None else f"{size:,} bytes",
                 )
@@ -146,14 +146,14 @@ def parts(context: ObjectContext, findings: Findings) -> None:
         here.end(name, upload, sorted(etags.items())).needed("the end of an upload")
         expected = b"".join(_part(context.seed, name, n, sizes[n], 2 if n == 2 else 1) for n in sorted(sizes))
         findings.trials += 1
-        for who, (size, fault) in {
+        for client_name, (size, fault) in {
             "this client": read(here, name, len(expected)),
             "the second client": context.other.request("parts:read", name, size=len(expected)),
         }.items():
             if size != len(expected) or fault:
                 findings.wrong(
                     "object is not its parts",
-                    where=f"{here.url(name)} by {who}, parts 2, 5 and 9, sent as 9, 2, 5, 2, 11",
+                    where=f"{here.url(name)} by {client_name}, parts 2, 5 and 9, sent as 9, 2, 5, 2, 11",
                     seen=f"{size:,} bytes, {fault or 'right as far as they go'}",
                     expected=f"{len(expected):,} bytes: the last of each part that was named",
                 )
@@ -312,7 +312,7 @@ def _create_large(
             refused.append((part.number, answer.outcome))
         return part.number, answer.etag
 
-    etags = here.at_once(send, parts)
+    etags = here.map_concurrently(send, parts)
     findings.trials += len(parts)
     findings.facts["most parts"] = "copied by the store" if copies else "sent: the store copies no parts"
     for number, found in refused:
@@ -351,12 +351,12 @@ def _compare_ends(
             "this client": read_window(here, name, first=offset, count=_WINDOW),
             "the second client": context.other.request("parts:read_window", name, first=offset, count=_WINDOW),
         }
-        for who, (noted, text) in seen_by.items():
+        for client_name, (noted, text) in seen_by.items():
             findings.trials += 1
             if decoded(text) != expected:
                 findings.wrong(
                     "wrong bytes in a large object",
-                    where=f"{_WINDOW:,} bytes from {offset:,} of {here.url(name)} by {who}, {size:,} bytes",
+                    where=f"{_WINDOW:,} bytes from {offset:,} of {here.url(name)} by {client_name}, {size:,} bytes",
                     seen=f"{noted}, {_description(parts, data, decoded(text))}",
                     expected=f"the bytes of part {_at(parts, offset).number:,}",
                 )

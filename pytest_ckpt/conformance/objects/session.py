@@ -75,13 +75,13 @@ class Reply:
         """The status and error code as text, such as "412 PreconditionFailed"."""
         return f"{self.status} {self.code}".strip()
 
-    def needed(self, what: str) -> Reply:
+    def needed(self, action: str) -> Reply:
         """Return this reply. Raises OSError if the store refused the request, because the check needs it to continue.
 
-        ``what`` is the name of the request in the error message.
+        ``action`` is the name of the request in the error message.
         """
         if not self:
-            raise OSError(errno.EIO, f"{what} was refused with {self.outcome}", self.where)
+            raise OSError(errno.EIO, f"{action} was refused with {self.outcome}", self.where)
         return self
 
 
@@ -114,7 +114,7 @@ class Session:
 
     def request(
         self,
-        what: str,
+        action: str,
         method: str,
         name: str | None,
         *,
@@ -124,14 +124,14 @@ class Session:
     ) -> Reply:
         """Send a request about an object, or about the bucket if ``name`` is None. Return the answer.
 
-        ``what`` is the name of the request in reports. Raises OSError if the store does not answer.
+        ``action`` is the name of the request in reports. Raises OSError if the store does not answer.
         """
         where = self._place.url if name is None else self.url(name)
         key = "" if name is None else f"{self._place.below}{name}"
-        self._report_call(what, where)
+        self._report_call(action, where)
         view = memoryview(body) if body else b""
         try:
-            answer = self._wire.request(what, method, where, key=key, query=query, headers=headers or {}, body=view)
+            answer = self._wire.request(action, method, where, key=key, query=query, headers=headers or {}, body=view)
         except StoreError as error:
             if not error.status:
                 raise
@@ -231,9 +231,9 @@ class Session:
 
     # --- concurrent requests, and the end -----------------------------------------------------------------------------
 
-    def at_once(self, act: Callable[[T], S], things: Iterable[T]) -> list[S]:
+    def map_concurrently(self, act: Callable[[T], S], items: Iterable[T]) -> list[S]:
         """Call ``act`` with each item in several threads. Return all results in the order of the items."""
-        return list(self._threads.map(act, things))
+        return list(self._threads.map(act, items))
 
     def together(self, act: Callable[[int], S], *, as_crowd: bool = False) -> list[S]:
         """Call ``act`` in all threads of this client at the same moment. Return all results.
@@ -263,8 +263,8 @@ class Session:
             self._made |= {name for name, _, _ in self.listed()}
         # Objects that cannot be removed remain until the end of the run, which lists them.
         with contextlib.suppress(OSError):
-            self.at_once(lambda pair: self.abort(*pair), sorted(self._begun))
-            self.at_once(self.delete, sorted(self._made))
+            self.map_concurrently(lambda pair: self.abort(*pair), sorted(self._begun))
+            self.map_concurrently(self.delete, sorted(self._made))
 
     def close(self) -> None:
         """Close all connections."""

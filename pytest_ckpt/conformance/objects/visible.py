@@ -35,8 +35,8 @@ def commit(context: ObjectContext, findings: Findings) -> None:
     with ThreadPoolExecutor(1) as thread:
         for number in range(context.count(_COMMITS, minimum=10)):
             directory, done = f"checkpoint-{number:04d}", threading.Event()
-            context.other.start("visible:reader", directory, who="the second client")
-            here = thread.submit(reader, context.here, directory, who="this client", stopped=done.is_set)
+            context.other.start("visible:reader", directory, client_name="the second client")
+            here = thread.submit(reader, context.here, directory, client_name="this client", stopped=done.is_set)
             try:
                 _commit(context, findings, directory)
             finally:
@@ -60,7 +60,7 @@ def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
         )
 
 
-def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], bool]) -> dict[str, Any]:
+def reader(session: Session, directory: str, *, client_name: str, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Wait for the marker of a checkpoint, read the objects that the marker names, and return the faults.
 
     When ``stopped`` returns true, the marker has been written. A marker that is then missing is a fault.
@@ -73,7 +73,7 @@ def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], 
     if not answer:
         findings.wrong(
             "marker not seen",
-            where=f"{session.url(name)} by {who}, after it was put",
+            where=f"{session.url(name)} by {client_name}, after it was put",
             seen=answer.outcome,
             expected="it",
         )
@@ -81,8 +81,8 @@ def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], 
     try:
         names = json.loads(answer.data)
     except ValueError:
-        findings.wrong("part of a marker", where=f"{session.url(name)} by {who}", seen=f"{len(answer.data):,} bytes",
-                   expected="all of it")  # fmt: skip
+        findings.wrong("part of a marker", where=f"{session.url(name)} by {client_name}",
+                   seen=f"{len(answer.data):,} bytes", expected="all of it")  # fmt: skip
         return findings.plain()
     for each in names:
         got = session.get(each)
@@ -91,7 +91,7 @@ def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], 
                 "object of a committed checkpoint missing"
                 if not got
                 else "object of a committed checkpoint not intact",
-                where=f"{session.url(each)} by {who}, which has seen {_MARKER}",
+                where=f"{session.url(each)} by {client_name}, which has seen {_MARKER}",
                 seen=f"{got.outcome}, {len(got.data):,} bytes",
                 expected=f"the {_BYTES:,} bytes that were acknowledged before the marker was put",
             )
@@ -227,7 +227,7 @@ def list_pages(context: ObjectContext, findings: Findings) -> None:
 
 def put_all(session: Session, _name: str, *, names: list[str]) -> None:
     """Write small objects in several threads."""
-    for answer in session.at_once(lambda name: session.put(name, name.encode()), names):
+    for answer in session.map_concurrently(lambda name: session.put(name, name.encode()), names):
         answer.needed("an object")
 
 
@@ -255,11 +255,11 @@ def list_names(context: ObjectContext, findings: Findings) -> None:
             findings.wrong("key refused", where=answer.where, seen=answer.outcome, expected="an object of that key")
     for name in put:
         got = {"this client": right(here, name), "the second client": context.other.request("visible:right", name)}
-        for who, is_right in got.items():
+        for client_name, is_right in got.items():
             if not is_right:
                 findings.wrong(
                     "object not found by its key",
-                    where=f"{here.url(name)} by {who}",
+                    where=f"{here.url(name)} by {client_name}",
                     seen="none, or another",
                     expected="the object that was put",
                 )
@@ -314,11 +314,11 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
         finally:
             theirs = context.other.finish()
         looks["the second client"] = theirs
-        for who, (faults, requests, seconds, again) in looks.items():
+        for client_name, (faults, requests, seconds, again) in looks.items():
             for how, fault in faults:
                 findings.wrong(
                     "client of a crowd turned away" if "refused" in fault else "client of a crowd sees less",
-                    where=f"{how} of {here.url(_DIRECTORY)} by one of {CROWD} threads of {who}",
+                    where=f"{how} of {here.url(_DIRECTORY)} by one of {CROWD} threads of {client_name}",
                     seen=fault,
                     expected="the checkpoint as it was before the crowd",
                 )

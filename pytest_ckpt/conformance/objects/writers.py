@@ -70,15 +70,17 @@ def _create(context: ObjectContext, findings: Findings, how: How) -> None:
 
 
 def _race(context: ObjectContext, findings: Findings, name: str, how: How, condition: dict[str, str]) -> None:
-    context.other.start("writers:racers", name, who=_THERE, how=how, condition=condition)
-    results = racers(context.here, name, who=_HERE, how=how, condition=condition)
+    context.other.start("writers:racers", name, client_name=_THERE, how=how, condition=condition)
+    results = racers(context.here, name, client_name=_HERE, how=how, condition=condition)
     results |= context.other.finish()
     findings.trials += 1
     where = f"{next(iter(condition))} by {2 * AT_ONCE} at once, {how}, {context.here.url(name)}"
-    winners = [who for who, (status, _) in results.items() if status < 300]
-    for who, (status, found) in results.items():
+    winners = [client_name for client_name, (status, _) in results.items() if status < 300]
+    for client_name, (status, found) in results.items():
         if status >= 300 and status not in _LOST:
-            findings.wrong("error in a race", where=f"{where}, {who}", seen=found, expected="success, 412 or 409")
+            findings.wrong(
+                "error in a race", where=f"{where}, {client_name}", seen=found, expected="success, 412 or 409"
+            )
     if len(winners) > 1:
         findings.wrong(
             "several winners",
@@ -92,9 +94,11 @@ def _race(context: ObjectContext, findings: Findings, name: str, how: How, condi
         _require_content(context, findings, name, winners[0].encode())
 
 
-def racers(session: Session, name: str, *, who: str, how: How, condition: dict[str, str]) -> dict[str, tuple[int, str]]:
+def racers(
+    session: Session, name: str, *, client_name: str, how: How, condition: dict[str, str]
+) -> dict[str, tuple[int, str]]:
     """Let all threads of a client write the same object concurrently. Return {thread: (status, answer as text)}."""
-    names = [f"{who}, thread {number}" for number in range(AT_ONCE)]
+    names = [f"{client_name}, thread {number}" for number in range(AT_ONCE)]
 
     def one(number: int) -> Reply:
         return write(session, name, names[number].encode(), how, condition)
@@ -126,9 +130,9 @@ def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, .
 def _require_content(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
     """Record an anomaly if a client does not read ``expected``, the text of the winner, from the object."""
     seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.request("writers:words", name)}
-    for who, text in seen.items():
+    for client_name, text in seen.items():
         if text != expected.decode():
-            findings.wrong("object of the winner replaced", where=f"{context.here.url(name)} by {who}",
+            findings.wrong("object of the winner replaced", where=f"{context.here.url(name)} by {client_name}",
                        seen=f"'{text}'", expected=f"'{expected.decode()}'")  # fmt: skip
 
 

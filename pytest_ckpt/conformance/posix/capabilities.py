@@ -61,8 +61,8 @@ def names(context: CheckContext, findings: Findings) -> None:
         "form of accents": [unicodedata.normalize(form, "modèle-é") for form in ("NFC", "NFD")],
         "characters": [".hidden", "a b", " a", "a ", "a.", "a:b", "a\\b", "a*?", 'a"b', "a\nb", "-rf", "con", "nul.pt"],
     }
-    for what, group in groups.items():
-        directory = context.directory / what.replace(" ", "-")
+    for capability, group in groups.items():
+        directory = context.directory / capability.replace(" ", "-")
         directory.mkdir()
         made: dict[str, bytes] = {}
         for name in group:
@@ -134,14 +134,14 @@ def extras(context: CheckContext, findings: Findings) -> None:
         findings.trials += 1
 
 
-def _try(findings: Findings, path: Path, what: str, make: Callable[[], None]) -> None:
+def _try(findings: Findings, path: Path, capability: str, make: Callable[[], None]) -> None:
     try:
         make()
     except OSError as error:
         if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}:
             raise
         seen = f"{error.strerror} (errno {error.errno})"
-        findings.wrong(f"{what} refused", where=str(path), seen=seen, expected="the link is made")
+        findings.wrong(f"{capability} refused", where=str(path), seen=seen, expected="the link is made")
 
 
 def _read_existing(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
@@ -198,9 +198,9 @@ def _leads_to(findings: Findings, link: Path, content: bytes, older: bytes = b""
     compare(findings, read_file(link), content, path=link, when="read through the link", older=older)
 
 
-def _expect(findings: Findings, path: Path, what: str, seen: str, expected: str) -> None:
+def _expect(findings: Findings, path: Path, capability: str, seen: str, expected: str) -> None:
     if seen != expected:
-        findings.wrong("link leads elsewhere", where=f"{path}, {what}", seen=seen, expected=expected)
+        findings.wrong("link leads elsewhere", where=f"{path}, {capability}", seen=seen, expected=expected)
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -595,8 +595,10 @@ def _add(path: Path, additions: int, talk: WorkerChannel) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def _both(findings: Findings, path: Path, what: str) -> None:
-    findings.wrong("exclusive lock given twice", where=str(path), seen=f"flock gave {what}", expected="it is refused")
+def _both(findings: Findings, path: Path, capability: str) -> None:
+    findings.wrong(
+        "exclusive lock given twice", where=str(path), seen=f"flock gave {capability}", expected="it is refused"
+    )
 
 
 def _report_refused_lock(findings: Findings, end: WorkerEnd | None) -> None:

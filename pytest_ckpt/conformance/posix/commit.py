@@ -70,7 +70,7 @@ def _replace_file(context: CheckContext, findings: Findings, watcher: Client, di
     race = ObservedRace(
         context=context,
         change="rename",
-        look="complete read",
+        query="complete read",
         wanted=context.count(_REPLACEMENTS, minimum=_MINIMUM_REPLACEMENTS),
         minimum=_MINIMUM_REPLACEMENTS,
     )
@@ -181,7 +181,7 @@ def _version(seed: int, version: int) -> bytes:
 
 def _rename_directory(context: CheckContext, findings: Findings, watcher: Client, directory: str) -> None:
     files, wanted = context.count(_FILES, minimum=100), context.count(_RENAMES, minimum=_MINIMUM_RENAMES)
-    race = ObservedRace(context=context, change="rename", look="listing", wanted=wanted, minimum=_MINIMUM_RENAMES)
+    race = ObservedRace(context=context, change="rename", query="listing", wanted=wanted, minimum=_MINIMUM_RENAMES)
     both = [context.directory / "step.tmp", context.directory / "step"]
     both[0].mkdir()
     for name in _names(files):
@@ -227,7 +227,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
 
 def _await_complete(watcher: Client, path: str, files: int) -> None:
     """Wait until the watcher lists the complete directory. Raises NotRun after 10 s."""
-    listed = watcher.request("wait_until", path, look="names", wanted=sorted(_names(files)), seconds=10.0)
+    listed = watcher.request("wait_until", path, query="names", wanted=sorted(_names(files)), seconds=10.0)
     if not listed["agreed"]:
         found = len(listed["last"]) if isinstance(listed["last"], list) else listed["last"]
         raise NotRun(

@@ -238,7 +238,7 @@ class UnsyncedNames:
         write_durably(directory / "created", b"created", calls)
         self.renames += context.rename_file(directory / "renamed-not-yet", directory / "renamed", findings)
 
-    def look(self, directory: Path, calls: Calls) -> None:
+    def count_names(self, directory: Path, calls: Calls) -> None:
         """Count the names that exist after the power cut."""
         self.trials += 1
         calls("list", directory)
@@ -467,7 +467,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         wrongs = [*([overwritten] if overwritten else []), *witness.wrongs(calls)]
         losses += len(wrongs)
         _record_faults(wrongs, findings, cut, cuts)
-        reported.look(directory, calls)
+        reported.count_names(directory, calls)
     if not losses:
         bound = f"with 95 % confidence at most {format_percent(largest_share(cuts))} of power cuts lose anything"
         more = ((trials_for(1 - share), share) for share in _SHARES_OF_LOSSES)

@@ -79,15 +79,15 @@ def free_bytes(directory: Path) -> int:
     return found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
 
 
-def fill_up_to(directory: Path, room: int, free: int, calls: Calls) -> None:
-    """Fill a volume with a ballast file so that ``room`` bytes remain free. Before, ``free`` bytes are free."""
+def fill_up_to(directory: Path, free_after: int, free: int, calls: Calls) -> None:
+    """Fill a volume with a ballast file so that ``free_after`` bytes remain free. Before, ``free`` bytes are free."""
     # The file "room" reserves the space. It is removed, not shortened: a truncation may itself need space.
     try:
-        write_durably(directory / "room", random_bytes(room, room), calls)
+        write_durably(directory / "room", random_bytes(free_after, free_after), calls)
     except OSError as error:
         if error.errno not in FULL:
             raise
-        # A quota that statvfs does not show leaves less than ``room`` bytes free, so no ballast is needed.
+        # A quota that statvfs does not show leaves less than ``free_after`` bytes free, so no ballast is needed.
         remove(directory / "room", calls)
         return
     _fill_with_ballast(directory / "ballast", free, calls)

@@ -108,7 +108,7 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
         if findings.anomaly_count:
             break  # If the creator does not list a name, do not wait until the other client lists it.
         context.report_call("create while the other client lists", str(path))
-        seen = other.request("wait_until", theirs, look="names", wanted=before, seconds=seconds, patience=seconds + 60)
+        seen = other.request("wait_until", theirs, query="names", wanted=before, seconds=seconds, patience=seconds + 60)
         if seen["agreed"]:
             other.start("names:watch_listing", theirs, before=before, new=new)
             _create(path, new)
@@ -116,7 +116,7 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
             listings += watched["listings"]
             findings.take(watched["wrong"])
             other.request(
-                "wait_until", theirs, look="names", wanted=before + new, seconds=seconds, patience=seconds + 60
+                "wait_until", theirs, query="names", wanted=before + new, seconds=seconds, patience=seconds + 60
             )
         _compare(
             findings,

@@ -59,9 +59,9 @@ def in_place_second(context: CheckContext, findings: Findings) -> None:
     _overwrite(context, findings, other, directory)
     _grow(context, findings, other, directory, may_be_late=True)
     measure = visible.Change(
-        what="a pointer was overwritten",
+        description="a pointer was overwritten",
         stale="stale pointer",
-        look="data",
+        query="data",
         old=encoded(_text(1)),
         new=encoded(_text(2)),
         prepare=lambda path: path.write_bytes(_text(1)),
@@ -72,7 +72,7 @@ def in_place_second(context: CheckContext, findings: Findings) -> None:
 
 def _overwrite(context: CheckContext, findings: Findings, reader: Client, directory: str) -> None:
     wanted = context.count(_OVERWRITES, minimum=_MINIMUM)
-    race = ObservedRace(context=context, change="overwrite", look="read", wanted=wanted, minimum=_MINIMUM)
+    race = ObservedRace(context=context, change="overwrite", query="read", wanted=wanted, minimum=_MINIMUM)
     path = context.directory / "latest"
     path.write_bytes(_text(0))
     if not reader.sees(f"{directory}/latest"):
@@ -157,7 +157,9 @@ class _GrowingFile:
         """Write the first text. Return whether the reader sees it within 10 s."""
         self._write(0)
         wanted = encoded(_GROWING[0])
-        answer = self.reader.request("wait_until", self.theirs, look="data", wanted=wanted, seconds=10.0, patience=70.0)
+        answer = self.reader.request(
+            "wait_until", self.theirs, query="data", wanted=wanted, seconds=10.0, patience=70.0
+        )
         if not answer["agreed"]:
             self.findings.wrong(
                 "new text is not visible",

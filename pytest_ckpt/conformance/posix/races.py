@@ -88,9 +88,11 @@ def _directory_race(context: CheckContext, findings: Findings, racers: _Racers) 
     made = {racer.name: 0 for racer, _ in racers}
     files = {racer.name: f"from-{racer.name.replace(' ', '-')}" for racer, _ in racers}
     wanted = [f"step-{number:06d}" for number in range(context.count(_DIRECTORIES, minimum=25))]
-    for names, results in _race(racers, wanted, "races:make_directories", lambda who: {"file": files[who]}):
+    for names, results in _race(
+        racers, wanted, "races:make_directories", lambda racer_name: {"file": files[racer_name]}
+    ):
         for name in names:
-            makers = [who for who, result in results.items() if name in result["made"]]
+            makers = [racer_name for racer_name, result in results.items() if name in result["made"]]
             if len(makers) != 1:
                 findings.wrong(
                     "mkdir with several winners" if makers else "mkdir without a winner",
@@ -98,18 +100,18 @@ def _directory_race(context: CheckContext, findings: Findings, racers: _Racers) 
                     seen=f"{' and '.join(makers) or 'no one'} made it",
                     expected="exactly one of them, EEXIST for the others",
                 )
-        for who, result in results.items():
-            made[who] += len(result["made"])
+        for racer_name, result in results.items():
+            made[racer_name] += len(result["made"])
             for call, name, error in result["errors"]:
                 unusable = call != "mkdir"
                 findings.wrong(
                     "directory that was just made cannot be used" if unusable else "error in a race for a directory",
-                    where=f"{call}({context.directory / name}) by {who}",
+                    where=f"{call}({context.directory / name}) by {racer_name}",
                     seen=error,
                     expected="success" if unusable else "success, or EEXIST",
                 )
         missing = _missing_files(
-            context, [f"{name}/{files[who]}" for who, done in results.items() for name in done["used"]]
+            context, [f"{name}/{files[racer_name]}" for racer_name, done in results.items() for name in done["used"]]
         )
         for file in missing:
             findings.wrong(
@@ -121,7 +123,7 @@ def _directory_race(context: CheckContext, findings: Findings, racers: _Racers) 
         if missing:
             break  # Each look has its own timeout.
         findings.trials += len(names)
-    findings.facts |= {f"directories made by {who}": f"{count:,}" for who, count in made.items()}
+    findings.facts |= {f"directories made by {racer_name}": f"{count:,}" for racer_name, count in made.items()}
 
 
 def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
@@ -177,22 +179,22 @@ def create_second(context: CheckContext, findings: Findings) -> None:
 def _create_race(context: CheckContext, findings: Findings, racers: _Racers) -> None:
     won = {racer.name: 0 for racer, _ in racers}
     wanted = [f"lock-{number:06d}" for number in range(context.count(_NAMES, minimum=50))]
-    for names, results in _race(racers, wanted, "races:create_names", lambda who: {"who": who}):
+    for names, results in _race(racers, wanted, "races:create_names", lambda racer_name: {"racer_name": racer_name}):
         for name in names:
-            winners = [who for who, result in results.items() if name in result["won"]]
-            for who in winners:
-                won[who] += 1
+            winners = [racer_name for racer_name, result in results.items() if name in result["won"]]
+            for racer_name in winners:
+                won[racer_name] += 1
             _judge_winners(context, findings, name, winners, set(won))
         findings.trials += len(names)
-        for who, result in results.items():
+        for racer_name, result in results.items():
             for name, error in result["errors"].items():
                 findings.wrong(
                     "error in a race for a name",
-                    where=f"open({name}, O_CREAT | O_EXCL) by {who}",
+                    where=f"open({name}, O_CREAT | O_EXCL) by {racer_name}",
                     seen=error,
                     expected="success, or EEXIST",
                 )
-    findings.facts |= {f"names won by {who}": f"{count:,}" for who, count in won.items()}
+    findings.facts |= {f"names won by {racer_name}": f"{count:,}" for racer_name, count in won.items()}
 
 
 def _judge_winners(context: CheckContext, findings: Findings, name: str, winners: list[str], racers: set[str]) -> None:
@@ -225,8 +227,8 @@ def _winner_in(path: Path) -> str:
         return ""
 
 
-def create_names(path: str, *, names: list[str], who: str) -> dict[str, Any]:
-    """Try to create each file with O_EXCL, and write the text ``who`` into each created file.
+def create_names(path: str, *, names: list[str], racer_name: str) -> dict[str, Any]:
+    """Try to create each file with O_EXCL, and write the text ``racer_name`` into each created file.
 
     Return {won: names of files that this call created, errors: {name: error}}.
     """
@@ -241,7 +243,7 @@ def create_names(path: str, *, names: list[str], who: str) -> dict[str, Any]:
             continue
         won.append(name)
         try:
-            os.write(descriptor, who.encode())
+            os.write(descriptor, racer_name.encode())
         finally:
             os.close(descriptor)
         time.sleep(random.random() * _PAUSE_SECONDS)

@@ -287,13 +287,13 @@ _OLD_TIME, _NEW_TIME = 10**9, 10**9 + 86400
 class Change:
     """A change of a path, and the query that detects it.
 
-    ``look``, a key of ``actions.LOOKS``, is the query. It returns ``old`` before the change and ``new`` after it.
+    ``query``, a key of ``actions.QUERIES``, is the query. It returns ``old`` before the change and ``new`` after it.
     ``stale`` is a failure text of a few words, for a client that still sees the old state.
     """
 
-    what: str
+    description: str
     stale: str
-    look: str
+    query: str
     old: Any
     new: Any
     prepare: Callable[[Path], object] = lambda path: None
@@ -321,26 +321,26 @@ def measure(context: CheckContext, findings: Findings, check: str, changes: tupl
     limit = BY_NAME[check].limit
     assert limit is not None
     findings.facts[SECOND_MOUNT] = other.request("visible:mount", directory)
-    longest, spent = {change.what: 0.0 for change in changes}, 0.0
+    longest, spent = {change.description: 0.0 for change in changes}, 0.0
     for trial in range(context.count(_STALE_TRIALS, minimum=3)):
         for number, change in enumerate(changes):
             path = context.directory / f"{trial}-{number}"
             theirs = f"{directory}/{path.name}"
-            context.report_call(change.what, str(path))
+            context.report_call(change.description, str(path))
             change.prepare(path)
             agreed, seconds = _await_change(findings, other, theirs, change, limit, before=True)
             if agreed:
                 spent += seconds
                 change.make(path)
                 _, seconds = _await_change(findings, other, theirs, change, limit)
-                longest[change.what] = max(seconds, longest[change.what])
+                longest[change.description] = max(seconds, longest[change.description])
                 findings.measured = max(longest.values())
             findings.trials += 1
             spent += seconds
         # More trials would only repeat the timeout.
         if spent > GIVE_UP_TIMES * limit:
             break
-    findings.facts |= {f"longest after {what}": f"{seconds:.4f} s" for what, seconds in longest.items()}
+    findings.facts |= {f"longest after {description}": f"{seconds:.4f} s" for description, seconds in longest.items()}
 
 
 def mount(path: str) -> str:
@@ -358,13 +358,16 @@ def _await_change(
     """
     wanted, seconds = change.old if before else change.new, GIVE_UP_TIMES * limit
     began = time.monotonic()
-    answer = other.request("wait_until", path, look=change.look, wanted=wanted, seconds=seconds, patience=seconds + 60)
+    answer = other.request(
+        "wait_until", path, query=change.query, wanted=wanted, seconds=seconds, patience=seconds + 60
+    )
     took = time.monotonic() - began
     if not answer["agreed"]:
         findings.wrong(
             "state before a change is not seen" if before else change.stale,
-            where=f"{path}, {'before' if before else 'after'} {change.what}, {answer['looks']:,} looks by {other.name}",
-            seen=f"{change.look} still {_short(answer['last'])} after {took:.1f} s, when the check gave up",
+            where=f"{path}, {'before' if before else 'after'} {change.description}, "
+            f"{answer['looks']:,} looks by {other.name}",
+            seen=f"{change.query} still {_short(answer['last'])} after {took:.1f} s, when the check gave up",
             expected=f"{_short(wanted)} within {limit:g} s",
         )
     return answer["agreed"], took
@@ -405,27 +408,27 @@ def _directory_with_a_file(path: Path) -> None:
 
 _ATTRIBUTES = (
     Change(
-        what="a file grew",
+        description="a file grew",
         stale="stale size",
-        look="size",
+        query="size",
         old=1000,
         new=5096,
         prepare=_write(bytes(1000)),
         make=_append,
     ),
     Change(
-        what="a file was truncated",
+        description="a file was truncated",
         stale="stale size",
-        look="size",
+        query="size",
         old=5096,
         new=7,
         prepare=_write(bytes(5096)),
         make=lambda path: os.truncate(path, 7),
     ),
     Change(
-        what="a file's time was set",
+        description="a file's time was set",
         stale="stale time",
-        look="mtime",
+        query="mtime",
         old=_OLD_TIME,
         new=_NEW_TIME,
         prepare=_with_time,
@@ -434,45 +437,45 @@ _ATTRIBUTES = (
 )
 _NAMES = (
     Change(
-        what="a name was removed",
+        description="a name was removed",
         stale="stale name",
-        look="exists",
+        query="exists",
         old=True,
         new=False,
         prepare=Path.touch,
         make=Path.unlink,
     ),
     Change(
-        what="a name was renamed away",
+        description="a name was renamed away",
         stale="stale name",
-        look="exists",
+        query="exists",
         old=True,
         new=False,
         prepare=Path.touch,
         make=lambda path: path.rename(_replacement_name(path)),
     ),
     Change(
-        what="a file was replaced by rename",
+        description="a file was replaced by rename",
         stale="stale name of a replaced file",
-        look="data",
+        query="data",
         old=encoded(b"old bytes"),
         new=encoded(b"new bytes"),
         prepare=_write(b"old bytes"),
         make=_replace,
     ),
     Change(
-        what="a name came into a directory",
+        description="a name came into a directory",
         stale="stale listing",
-        look="names",
+        query="names",
         old=["a"],
         new=["a", "b"],
         prepare=_directory_with_a_file,
         make=lambda path: (path / "b").touch(),
     ),
     Change(
-        what="a name went from a directory",
+        description="a name went from a directory",
         stale="stale listing",
-        look="names",
+        query="names",
         old=["a"],
         new=[],
         prepare=_directory_with_a_file,
@@ -481,25 +484,25 @@ _NAMES = (
 )
 _NEGATIVE_NAMES = (
     Change(
-        what="a missing file was made",
+        description="a missing file was made",
         stale="stale negative name",
-        look="exists",
+        query="exists",
         old=False,
         new=True,
         make=Path.touch,
     ),
     Change(
-        what="a missing directory was made",
+        description="a missing directory was made",
         stale="stale negative name",
-        look="exists",
+        query="exists",
         old=False,
         new=True,
         make=Path.mkdir,
     ),
     Change(
-        what="a file was renamed to a missing name",
+        description="a file was renamed to a missing name",
         stale="stale negative name",
-        look="exists",
+        query="exists",
         old=False,
         new=True,
         prepare=lambda path: _replacement_name(path).touch(),

@@ -61,8 +61,8 @@ class CompressedEngine:
     def facts(self) -> dict[str, str]:
         """Return the facts of the wrapped engine and of the codec."""
         return self._engine.facts() | {
-            "compression": f"{self._codec.words}; frames of {format_binary_bytes(FRAME_BYTES)}, each with a checksum, "
-            "written and read through the client's page cache; files keep their names",
+            "compression": f"{self._codec.description}; frames of {format_binary_bytes(FRAME_BYTES)}, each with a "
+            "checksum, written and read through the client's page cache; files keep their names",
             "content": f"{AS_NUMBERS}: the ratio of one measured state, and of no other job",
         }
 
@@ -377,7 +377,7 @@ class CodecInUse:
         self.seconds = 0.0
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The codec, its level and its library, as text for the report."""
         package = CODECS[self._name].package
         return f"{self._name} at level {self._level}, by {package} {importlib.metadata.version(package)}"

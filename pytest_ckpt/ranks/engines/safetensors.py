@@ -252,14 +252,14 @@ def _read_at(source: ReadableFile, offset: int, count: int) -> bytes:
     """Return ``count`` bytes from ``offset`` on. If the file ends earlier, return fewer bytes."""
     if count <= 0:
         return b""
-    room = io.BytesIO()
-    room.seek(count - 1)
-    room.write(b"\0")
+    buffer_file = io.BytesIO()
+    buffer_file.seek(count - 1)
+    buffer_file.write(b"\0")
     source.seek(offset)
-    with room.getbuffer() as buffer:
+    with buffer_file.getbuffer() as buffer:
         got = source.readinto(buffer)
     # A full buffer is returned without a copy.
-    return room.getvalue() if got == count else room.getvalue()[:got]
+    return buffer_file.getvalue() if got == count else buffer_file.getvalue()[:got]
 
 
 def _fault(kind: FaultKind, file: str, size: int, detail: str, *, tensor: str = "", offset: int = 0) -> LocalFault:

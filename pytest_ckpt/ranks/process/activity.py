@@ -88,7 +88,7 @@ class Activity:
         self.operation, self.phase, self.file, self.waiting = operation, phase, "", False
         self.report_activity()
 
-    def rest(self) -> None:
+    def report_idle(self) -> None:
         """Report that this lane is idle until the next `begin`."""
         self.phase, self.file, self.waiting = "", "", True
         self.report_activity()

@@ -34,14 +34,14 @@ def measure_notice(
             strategy.engine.fill(first)
         activity.begin(at)
         group.start_together()
-        under_way = strategy.save(do.new_ref(first, "preempt"))
+        running_save = strategy.save(do.new_ref(first, "preempt"))
         # The notice: rank 0 receives it and forwards it to the other ranks.
         group.share(index)
         start = time.perf_counter()
         last = strategy.save(do.new_ref(first + 1, "preempt"))
         with activity.wait():
             last.wait()
-            under_way.wait()
+            running_save.wait()
         group.wait()
         seconds.append(time.perf_counter() - start)
         with do.stage("remove", at.at("remove")):

@@ -73,11 +73,11 @@ class _Loader:
     found: SampleReads = field(default_factory=SampleReads)
     error: OSError | None = None
     over: threading.Event = field(default_factory=threading.Event)
-    room: threading.Semaphore = field(init=False)
+    free_slots: threading.Semaphore = field(init=False)
     ready: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def __post_init__(self) -> None:
-        self.room = threading.Semaphore(max(1, math.ceil(PREFETCH_SECONDS / self.sample_seconds)))
+        self.free_slots = threading.Semaphore(max(1, math.ceil(PREFETCH_SECONDS / self.sample_seconds)))
 
     def read(self, seed: int) -> None:
         """Read at random offsets whenever the queue has space, until stopped."""
@@ -86,7 +86,7 @@ class _Loader:
         # Queried once, because a size query immediately before a timed read would warm the client's caches.
         sizes = [source.size for source in self.files]
         while True:
-            self.room.acquire()
+            self.free_slots.acquire()
             if self.over.is_set():
                 return
             ((source, size),) = chance.choices(list(zip(self.files, sizes, strict=True)), sizes)
@@ -114,14 +114,14 @@ class _Loader:
                 self.ready.acquire()
                 due = time.perf_counter()
                 self.found.waits.append((began, due - began))
-            self.room.release()
+            self.free_slots.release()
             due += self.sample_seconds
 
     def stop(self, readers: int) -> None:
         """Let all threads end, including threads that wait."""
         self.over.set()
         self.ready.release()
-        self.room.release(readers)
+        self.free_slots.release(readers)
 
 
 class _Untimed:

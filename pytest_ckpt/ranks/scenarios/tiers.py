@@ -138,11 +138,11 @@ class TierScenario:
         newest = self.task.operations + PATTERNS["tiers"].first
         self._save(saves, newest)
         on_target = 0
-        for number, is_beside in enumerate(_DURING_A_DRAIN, start=newest + 1):
+        for number, is_during_drain in enumerate(_DURING_A_DRAIN, start=newest + 1):
             before, newest = newest, number
-            seconds = self._save(saves, number, (drains, before) if is_beside else None)
-            self._seconds[is_beside] += [seconds] if seconds is not None else []
-            if is_beside:
+            seconds = self._save(saves, number, (drains, before) if is_during_drain else None)
+            self._seconds[is_during_drain] += [seconds] if seconds is not None else []
+            if is_during_drain:
                 if on_target:
                     self._delete_drained(on_target)
                 on_target = before

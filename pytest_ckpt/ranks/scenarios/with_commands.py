@@ -211,12 +211,12 @@ class FailoverRun(RunWithCommands):
         if not is_requested:
             # No fault was injected, so a failover does not excuse an error.
             self._require_success(tried)
-        broke = self._await_command(request)
+        fault_run = self._await_command(request)
         repaired = self._run_command("repair")
-        not_run = "" if broke.is_good else broke.sentence
+        not_run = "" if fault_run.is_good else fault_run.sentence
         not_run = not_run or ("" if repaired.is_good else repaired.sentence)
         if not repaired.is_good:
-            self._add(kind, moment, broke, listed, repaired)
+            self._add(kind, moment, fault_run, listed, repaired)
             return not_run
         is_there = kind == "save" and tried.failed and self._try.is_committed(self._free)
         answer_lost = is_there and tried.failed_in_commit
@@ -233,7 +233,7 @@ class FailoverRun(RunWithCommands):
         self._add(
             kind,
             moment,
-            broke,
+            fault_run,
             listed,
             repaired,
             after=after,

@@ -65,7 +65,7 @@ class Background:
             saved = work()
             # A save ends only when the checkpoint is committed; until then the next save may not replace it.
             self.group.wait()
-            self.lane.rest()
+            self.lane.report_idle()
             return saved
 
         self._in_flight = InFlight(self._thread.submit(finish_save), time.perf_counter() - start)

@@ -256,7 +256,7 @@ class TieredStrategy:
             )
             # The drain can only begin after rank 0 has committed.
             self._group.wait()
-        self._lane.rest()
+        self._lane.report_idle()
         names = tuple(entry.name for entry in local.entries)
         seconds = time.perf_counter() - start
         pending = self._drains.begin(ref, names, start=start, local_seconds=seconds, waited=waited)

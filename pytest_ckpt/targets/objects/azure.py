@@ -165,12 +165,12 @@ class AzureAdapter(S3Adapter):
 
     # --- the container ------------------------------------------------------------------------------------------------
 
-    def _make_bucket(self, what: str, place: str) -> Answer:
-        return self._wire.request(what, "PUT", place, key=self._container, query=[("restype", "container")])
+    def _make_bucket(self, action: str, place: str) -> Answer:
+        return self._wire.request(action, "PUT", place, key=self._container, query=[("restype", "container")])
 
-    def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
+    def _list(self, action: str, place: str, words: Mapping[str, str]) -> Answer:
         page, headers = self._page(
-            what,
+            action,
             place,
             prefix=words.get("prefix", ""),
             delimiter=words.get("delimiter", ""),
@@ -189,44 +189,44 @@ class AzureAdapter(S3Adapter):
                 )
         return answer_of(top, headers)
 
-    def _page(self, what: str, place: str, **words: str) -> tuple[ET.Element, Mapping[str, str]]:
+    def _page(self, action: str, place: str, **words: str) -> tuple[ET.Element, Mapping[str, str]]:
         """Return a page of the blobs in the container, and the headers of the answer.
 
         ``words`` are parameters of the query.
         """
         query = [("restype", "container"), ("comp", "list"), *((name, value) for name, value in words.items() if value)]
-        answer = self._wire.request(what, "GET", place, key=self._container, query=query)
+        answer = self._wire.request(action, "GET", place, key=self._container, query=query)
         return _parsed(answer, place), answer.headers
 
-    def _keeps_deleted_objects(self, what: str, place: str) -> bool:
+    def _keeps_deleted_objects(self, action: str, place: str) -> bool:
         """Return whether the account keeps deleted blobs for some time.
 
         `request` reports this as S3's versioning. Azure's answer does not state whether blobs have versions.
         """
         query = [("restype", "service"), ("comp", "properties")]
-        page = _parsed(self._wire.request(what, "GET", place, query=query), place)
+        page = _parsed(self._wire.request(action, "GET", place, query=query), place)
         kept = [fields_in(part).get("Enabled") for part in page if local_name(part) == "DeleteRetentionPolicy"]
         return "true" in kept
 
-    def _uploads(self, what: str, place: str, prefix: str) -> Iterator[tuple[str, str]]:
+    def _uploads(self, action: str, place: str, prefix: str) -> Iterator[tuple[str, str]]:
         """Yield (key, upload id) of each unfinished upload below a prefix.
 
         An unfinished upload has uncommitted blocks in its blob.
         """
         marker = ""
         while True:
-            page, _ = self._page(what, place, prefix=prefix, include="uncommittedblobs", marker=marker)
+            page, _ = self._page(action, place, prefix=prefix, include="uncommittedblobs", marker=marker)
             for key in [_name(blob) for blob in _children(page, "Blobs")]:
-                yield from ((key, upload) for upload in sorted(self._begun(what, place, key)))
+                yield from ((key, upload) for upload in sorted(self._begun(action, place, key)))
             marker = fields_in(page).get("NextMarker", "")
             if not marker:
                 return
 
-    def _begun(self, what: str, place: str, key: str) -> set[str]:
+    def _begun(self, action: str, place: str, key: str) -> set[str]:
         """Return the ids of a blob's unfinished uploads, which are in the names of its uncommitted blocks."""
         query = [("comp", "blocklist"), ("blocklisttype", "uncommitted")]
         try:
-            page = _parsed(self._wire.request(what, "GET", place, key=self._of(key), query=query), place)
+            page = _parsed(self._wire.request(action, "GET", place, key=self._of(key), query=query), place)
         except FileNotFoundError:
             return set()
         names = [fields_in(block).get("Name", "") for block in _children(page, "UncommittedBlocks")]
@@ -235,13 +235,13 @@ class AzureAdapter(S3Adapter):
 
     # --- blobs --------------------------------------------------------------------------------------------------------
 
-    def _put(self, what: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer:
+    def _put(self, action: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer:
         sent = _BLOB | _conditions(stated) | {MD5: md5_of(stated, body)}
-        return self._wire.request(what, "PUT", place, key=self._of(key), headers=sent, body=body)
+        return self._wire.request(action, "PUT", place, key=self._of(key), headers=sent, body=body)
 
     def _put_part(
         self,
-        what: str,
+        action: str,
         place: str,
         key: str,
         upload: str,
@@ -252,18 +252,18 @@ class AzureAdapter(S3Adapter):
         md5 = hashlib.md5(body, usedforsecurity=False)
         query = [("comp", "block"), ("blockid", _encoded(_name_of_block(upload, number, md5.hexdigest())))]
         guard = {MD5: stated.get(MD5) or base64.b64encode(md5.digest()).decode()}
-        self._wire.request(what, "PUT", place, key=self._of(key), query=query, headers=guard, body=body)
+        self._wire.request(action, "PUT", place, key=self._of(key), query=query, headers=guard, body=body)
         # The upload is identified by this token when it is completed.
         return Answer(headers={"etag": f'"{md5.hexdigest()}"'}, data=b"")
 
-    def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
+    def _end(self, action: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
         listed = [fields_in(part) for part in ET.fromstring(body)]
         data = _list_of_blocks([_name_of_block(upload, int(t["PartNumber"]), t["ETag"]) for t in listed])
         sent = _conditions(stated) | {MD5: md5_of({}, data)}
-        answer = self._wire.request(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=data)
+        answer = self._wire.request(action, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=data)
         return answer_of(element("CompleteMultipartUploadResult", ETag=answer.headers.get("etag", "")), answer.headers)
 
-    def _abort(self, what: str, place: str, key: str, upload: str) -> None:
+    def _abort(self, action: str, place: str, key: str, upload: str) -> None:
         """Discard the uncommitted blocks of a blob that does not exist yet.
 
         If the blob exists, Azure discards the blocks at the next change of the blob.
@@ -272,16 +272,16 @@ class AzureAdapter(S3Adapter):
         none = _list_of_blocks(())
         sent = {"if-none-match": "*", MD5: md5_of({}, none)}
         with contextlib.suppress(FileExistsError):
-            self._wire.request(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=none)
-            self._wire.request(what, "DELETE", place, key=self._of(key))
+            self._wire.request(action, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=none)
+            self._wire.request(action, "DELETE", place, key=self._of(key))
 
-    def _delete(self, what: str, place: str, key: str) -> None:
+    def _delete(self, action: str, place: str, key: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            self._wire.request(what, "DELETE", place, key=self._of(key))
+            self._wire.request(action, "DELETE", place, key=self._of(key))
 
     def _read(
         self,
-        what: str,
+        action: str,
         method: str,
         place: str,
         key: str,
@@ -291,17 +291,17 @@ class AzureAdapter(S3Adapter):
     ) -> Answer:
         sent = _conditions(stated)
         if requested := stated.get("range"):
-            sent["Range"] = self._range(what, place, key, requested)
-        return self._wire.request(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
+            sent["Range"] = self._range(action, place, key, requested)
+        return self._wire.request(action, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
 
-    def _range(self, what: str, place: str, key: str, requested: str) -> str:
+    def _range(self, action: str, place: str, key: str, requested: str) -> str:
         """Return the requested range (``requested``) in a form that Azure supports.
 
         A suffix range (the last n bytes) is converted to a range from an offset.
         """
         if not (last := re.fullmatch(r"bytes=-(\d+)", requested)):
             return requested
-        size = int(self._wire.request(what, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))
+        size = int(self._wire.request(action, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))
         return f"bytes={max(0, size - int(last[1]))}-"
 
     def _of(self, key: str) -> str:

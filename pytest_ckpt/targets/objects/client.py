@@ -45,7 +45,7 @@ class S3Requests(Protocol):
 
     def request(
         self,
-        what: str,
+        action: str,
         method: str,
         place: str,
         *,
@@ -134,7 +134,7 @@ class Bucket:
 
     # --- the bucket ---------------------------------------------------------------------------------------------------
 
-    def look(self, prefix: str) -> Answer:
+    def probe(self, prefix: str) -> Answer:
         """List at most one key with a prefix. The headers of the answer contain the server's name and time."""
         query = [("list-type", "2"), ("prefix", prefix), ("max-keys", "1")]
         return self._wire.request("list", "GET", self.place.url, query=query)
@@ -315,7 +315,7 @@ class Bucket:
             "put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view
         )
 
-    def _marked(self, what: str, word: str, prefix: str, parameter: str, field_name: str) -> Iterator[ET.Element]:
+    def _marked(self, action: str, word: str, prefix: str, parameter: str, field_name: str) -> Iterator[ET.Element]:
         """Yield the pages of a listing. Two markers identify the next page: a key, and a second marker.
 
         ``word`` is the query parameter that selects the kind of listing. A page contains the second marker in the
@@ -324,7 +324,7 @@ class Bucket:
         marker: list[tuple[str, str]] = []
         while True:
             query = [(word, ""), ("prefix", prefix), *marker]
-            page = _parsed(self._wire.request(what, "GET", self.place.url, query=query), self.place.url)
+            page = _parsed(self._wire.request(action, "GET", self.place.url, query=query), self.place.url)
             yield page
             fields = fields_in(page)
             if fields.get("IsTruncated") != "true" or not fields.get("NextKeyMarker"):

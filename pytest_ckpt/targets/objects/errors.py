@@ -122,7 +122,7 @@ def is_cut(error: Exception) -> bool:
     return isinstance(error, ConnectionError | http.client.HTTPException) or type(error).__name__ in _TLS_CUT
 
 
-def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
+def of_answer(status: int, data: bytes, action: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
     """Return a StoreError for an error that a store reported.
 
     Texts in ``hidden``, such as the client's keys, are removed from the message.
@@ -133,33 +133,33 @@ def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[
         message = message.replace(secret, "***")
     number = _CODES.get(code) or _STATUSES.get(status, errno.EIO)
     words = ": ".join(filter(None, (code, message))) or _BARE.get(status, f"status {status}")
-    made = _store_error(number, f"{what}: {words}", place, code)
+    made = _store_error(number, f"{action}: {words}", place, code)
     made.status = status
     made.may_pass = status in _PASSING_STATUSES or code in _PASSING_CODES
     return made
 
 
-def of_connection(error: Exception, what: str, place: str) -> StoreError:
+def of_connection(error: Exception, action: str, place: str) -> StoreError:
     """Return a StoreError for a failed connection. All failures except TLS failures count as temporary."""
     if isinstance(error, TimeoutError):
-        made = _store_error(errno.ETIMEDOUT, f"{what}: the endpoint did not answer in time", place)
+        made = _store_error(errno.ETIMEDOUT, f"{action}: the endpoint did not answer in time", place)
     elif isinstance(error, ConnectionRefusedError):
-        made = _store_error(errno.ECONNREFUSED, f"{what}: no server answers at the endpoint", place)
+        made = _store_error(errno.ECONNREFUSED, f"{action}: no server answers at the endpoint", place)
     elif type(error).__module__ == "ssl" and type(error).__name__ not in _TLS_CUT:
-        made = _store_error(errno.EPROTO, f"{what}: TLS failed: {error}", place)
+        made = _store_error(errno.EPROTO, f"{action}: TLS failed: {error}", place)
     elif is_cut(error):
         words = str(error) if isinstance(error, CutError) else "the connection was cut"
-        made = _store_error(errno.ECONNRESET, f"{what}: {words}", place)
+        made = _store_error(errno.ECONNRESET, f"{action}: {words}", place)
     else:
         assert isinstance(error, OSError)
         unknown = isinstance(error.errno, int) and error.errno < 0
         text = "the name of the endpoint is not known" if unknown else error.strerror or str(error)
-        made = _store_error(errno.EHOSTUNREACH if unknown else error.errno or errno.EIO, f"{what}: {text}", place)
+        made = _store_error(errno.EHOSTUNREACH if unknown else error.errno or errno.EIO, f"{action}: {text}", place)
     made.may_pass = made.errno != errno.EPROTO
     return made
 
 
-def of_library(library: str, status: int, code: str, kind: str, number: int, what: str, place: str) -> StoreError:
+def of_library(library: str, status: int, code: str, kind: str, number: int, action: str, place: str) -> StoreError:
     """Return a StoreError for an error of a third-party library, with status and code if these are known.
 
     Without status and code, the text contains ``kind``, and the errno is ``number``. The library's own text is not
@@ -168,7 +168,7 @@ def of_library(library: str, status: int, code: str, kind: str, number: int, wha
     known = code if code in _CODES or code in _REMEDIES or code in _PASSING_CODES else ""
     words = ", ".join(filter(None, (f"status {status}" if status else "", known))) or kind
     made = _store_error(
-        _CODES.get(known) or _STATUSES.get(status, number), f"{what}: {library} met {words}", place, known
+        _CODES.get(known) or _STATUSES.get(status, number), f"{action}: {library} met {words}", place, known
     )
     made.status = status
     return made
@@ -227,10 +227,10 @@ def without_identities(text: str) -> str:
     return " ".join(text.split())
 
 
-def refusal(what: str, error: OSError, remedy: str = "") -> UsageError:
+def refusal(action: str, error: OSError, remedy: str = "") -> UsageError:
     """Return the UsageError for an ``error`` of the store that prevents the start of a run."""
     message = (error.strerror or str(error)).rstrip(".")
-    return UsageError(f"{what}: {message}.", remedy or (error.remedy if isinstance(error, StoreError) else _LOOK))
+    return UsageError(f"{action}: {message}.", remedy or (error.remedy if isinstance(error, StoreError) else _LOOK))
 
 
 _NO_SUCH_RANGE = 416
@@ -249,22 +249,22 @@ _ANSWER = re.compile(r"""Header "([A-Za-z][A-Za-z0-9-]{1,60})" not found""")
 _STATUS = re.compile(r"response_status: (\d{3})")
 
 
-def translate_error(error: BaseException, client: str, what: str, place: str) -> Exception:
+def translate_error(error: BaseException, client: str, action: str, place: str) -> Exception:
     """Return an error of a client library as a StoreError, with the store's status and code if these are known.
 
-    ``what`` is the operation, and ``place`` its object. If the stored object is too short for the requested range, the
-    result is an EOFError instead, because the stored object differs from the saved object.
+    ``action`` is the operation, and ``place`` its object. If the stored object is too short for the requested range,
+    the result is an EOFError instead, because the stored object differs from the saved object.
     """
     status, code = _answer_of(error)
     if status == _NO_SUCH_RANGE or code == "InvalidRange":
-        return EOFError(f"{what}: the store has no such range of the object")
+        return EOFError(f"{action}: the store has no such range of the object")
     number = next((e.errno for e in _causes(error) if isinstance(e, OSError) and e.errno), None)
     if isinstance(error, FileNotFoundError):
         status, code = status or 404, code or "NoSuchKey"
     kind = type(error).__name__
     if lacking := _ANSWER.search(str(error)):
         kind = f"{kind}: the store's answer lacks the header {lacking[1]}"
-    return of_library(client, status, code, kind, number or errno.EIO, what, place)
+    return of_library(client, status, code, kind, number or errno.EIO, action, place)
 
 
 def _answer_of(error: BaseException) -> tuple[int, str]:

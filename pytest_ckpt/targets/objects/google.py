@@ -217,18 +217,18 @@ class GoogleAdapter(S3Adapter):
 
     # --- the bucket ---------------------------------------------------------------------------------------------------
 
-    def _make_bucket(self, what: str, place: str) -> Answer:
+    def _make_bucket(self, action: str, place: str) -> Answer:
         made = json.dumps({"name": self._bucket}).encode()
         project = [("project", os.environ.get(_PROJECT, "none"))]
-        return self._wire.request(what, "POST", place, key="storage/v1/b", query=project, headers=_JSON, body=made)
+        return self._wire.request(action, "POST", place, key="storage/v1/b", query=project, headers=_JSON, body=made)
 
-    def _uploads(self, what: str, place: str, prefix: str) -> list[tuple[str, str]]:
-        pieces = (piece_of(key) for key in self._keys(what, place, prefix))
+    def _uploads(self, action: str, place: str, prefix: str) -> list[tuple[str, str]]:
+        pieces = (piece_of(key) for key in self._keys(action, place, prefix))
         return sorted({(piece.key, piece.upload) for piece in pieces if piece})
 
-    def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
+    def _list(self, action: str, place: str, words: Mapping[str, str]) -> Answer:
         page = self._page(
-            what,
+            action,
             place,
             prefix=words.get("prefix", ""),
             delimiter=words.get("delimiter", ""),
@@ -244,9 +244,9 @@ class GoogleAdapter(S3Adapter):
                 added(top, "CommonPrefixes", Prefix=directory)
         return answer_of(top, page.headers)
 
-    def _page(self, what: str, place: str, **words: str) -> Page:
+    def _page(self, action: str, place: str, **words: str) -> Page:
         query = [(name, value) for name, value in words.items() if value]
-        answer = self._wire.request(what, "GET", place, key=f"storage/v1/b/{self._bucket}/o", query=query)
+        answer = self._wire.request(action, "GET", place, key=f"storage/v1/b/{self._bucket}/o", query=query)
         fields = parsed(answer, place)
         return Page(
             objects=[object_of(item) for item in fields.get("items", ())],
@@ -255,29 +255,29 @@ class GoogleAdapter(S3Adapter):
             headers=answer.headers,
         )
 
-    def _keys(self, what: str, place: str, prefix: str) -> Iterator[str]:
+    def _keys(self, action: str, place: str, prefix: str) -> Iterator[str]:
         """Yield all keys with a prefix, including the keys of temporary objects."""
         token = ""
         while True:
-            page = self._page(what, place, prefix=prefix, pageToken=token)
+            page = self._page(action, place, prefix=prefix, pageToken=token)
             yield from (item.key for item in page.objects)
             token = page.next
             if not token:
                 return
 
-    def _keeps_deleted_objects(self, what: str, place: str) -> bool:
+    def _keeps_deleted_objects(self, action: str, place: str) -> bool:
         """Return whether the bucket has versions or soft deletion.
 
         `request` reports versions and soft deletion as S3's versioning.
         """
         query = [("fields", "versioning,softDeletePolicy")]
-        page = parsed(self._wire.request(what, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
+        page = parsed(self._wire.request(action, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
         soft = int((page.get("softDeletePolicy") or {}).get("retentionDurationSeconds", 0))
         return bool((page.get("versioning") or {}).get("enabled")) or soft > 0
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
-    def _put(self, what: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer:
+    def _put(self, action: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer:
         """Write an object by one request that contains its metadata and its bytes."""
         border = secrets.token_hex(16)
         facts = json.dumps({"name": key, "md5Hash": md5_of(stated, body), "contentType": "application/octet-stream"})
@@ -286,7 +286,7 @@ class GoogleAdapter(S3Adapter):
             f"--{border}\r\nContent-Type: application/octet-stream\r\n\r\n"
         )
         answer = self._wire.request(
-            what,
+            action,
             "POST",
             place,
             key=f"upload/storage/v1/b/{self._bucket}/o",
@@ -299,7 +299,7 @@ class GoogleAdapter(S3Adapter):
 
     def _put_part(
         self,
-        what: str,
+        action: str,
         place: str,
         key: str,
         upload: str,
@@ -307,9 +307,9 @@ class GoogleAdapter(S3Adapter):
         stated: Mapping[str, str],
         body: memoryview | bytes,
     ) -> Answer:
-        return self._put(what, place, part_key(key, upload, number), {MD5: stated.get(MD5, "")}, body)
+        return self._put(action, place, part_key(key, upload, number), {MD5: stated.get(MD5, "")}, body)
 
-    def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
+    def _end(self, action: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
         """Compose the parts of an upload into one object, then delete them.
 
         Parts that cannot be deleted are listed as an unfinished upload.
@@ -321,16 +321,16 @@ class GoogleAdapter(S3Adapter):
             groups = [sources[start : start + _COMPOSED] for start in range(0, len(sources), _COMPOSED)]
             level += 1
             sources = [
-                (name, self._compose(what, place, name, group, ()).strip('"'))
+                (name, self._compose(action, place, name, group, ()).strip('"'))
                 for name, group in ((joined_key(key, upload, level, n), group) for n, group in enumerate(groups))
             ]
-        etag = self._compose(what, place, key, sources, _conditions(stated, place))
+        etag = self._compose(action, place, key, sources, _conditions(stated, place))
         with contextlib.suppress(OSError):
-            self._remove(what, place, self._keys(what, place, below_upload(key, upload)))
+            self._remove(action, place, self._keys(action, place, below_upload(key, upload)))
         return answer_of(element("CompleteMultipartUploadResult", ETag=etag), {"etag": etag})
 
     def _compose(
-        self, what: str, place: str, key: str, sources: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]
+        self, action: str, place: str, key: str, sources: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]
     ) -> str:
         """Compose the object ``key`` from others, given as (key, generation); return its ETag."""
         arguments = {
@@ -338,7 +338,7 @@ class GoogleAdapter(S3Adapter):
             "destination": {"contentType": "application/octet-stream"},
         }
         answer = self._wire.request(
-            what,
+            action,
             "POST",
             place,
             key=f"{self._of(key)}/compose",
@@ -348,15 +348,15 @@ class GoogleAdapter(S3Adapter):
         )
         return object_of(parsed(answer, place)).etag
 
-    def _abort(self, what: str, place: str, key: str, upload: str) -> None:
-        self._remove(what, place, self._keys(what, place, below_upload(key, upload)))
+    def _abort(self, action: str, place: str, key: str, upload: str) -> None:
+        self._remove(action, place, self._keys(action, place, below_upload(key, upload)))
 
-    def _delete(self, what: str, place: str, key: str) -> None:
-        self._remove(what, place, [key])
+    def _delete(self, action: str, place: str, key: str) -> None:
+        self._remove(action, place, [key])
 
     def _read(
         self,
-        what: str,
+        action: str,
         method: str,
         place: str,
         key: str,
@@ -365,28 +365,28 @@ class GoogleAdapter(S3Adapter):
         moved: Callable[[int], None],
     ) -> Answer:
         if method == "HEAD":
-            return self._head(what, place, key, stated)
+            return self._head(action, place, key, stated)
         arguments = [("alt", "media"), *_conditions(stated, place)]
         sent = {"Range": stated["range"]} if "range" in stated else {}
         answer = self._wire.request(
-            what, method, place, key=self._of(key), query=arguments, headers=sent, into=into, moved=moved
+            action, method, place, key=self._of(key), query=arguments, headers=sent, into=into, moved=moved
         )
         etag = {"etag": f'"{g}"'} if (g := answer.headers.get("x-goog-generation")) else {}
         return Answer(headers={**answer.headers, **etag}, data=answer.data, read=answer.read, status=answer.status)
 
-    def _head(self, what: str, place: str, key: str, stated: Mapping[str, str]) -> Answer:
-        answer = self._wire.request(what, "GET", place, key=self._of(key), query=_conditions(stated, place))
+    def _head(self, action: str, place: str, key: str, stated: Mapping[str, str]) -> Answer:
+        answer = self._wire.request(action, "GET", place, key=self._of(key), query=_conditions(stated, place))
         stored_object = object_of(parsed(answer, place))
         md5 = {MD5: stored_object.md5} if stored_object.md5 else {}
         headers = {**answer.headers, "content-length": str(stored_object.bytes), "etag": stored_object.etag, **md5}
         return Answer(headers=headers, data=b"")
 
-    def _remove(self, what: str, place: str, keys: Iterable[str]) -> None:
+    def _remove(self, action: str, place: str, keys: Iterable[str]) -> None:
         """Delete objects, several at a time. As in S3, a missing object is not an error."""
 
         def remove(key: str) -> None:
             with contextlib.suppress(FileNotFoundError):
-                self._wire.request(what, "DELETE", place, key=self._of(key))
+                self._wire.request(action, "DELETE", place, key=self._of(key))
 
         named = list(keys)
         if len(named) == 1:

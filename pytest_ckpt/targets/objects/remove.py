@@ -104,7 +104,7 @@ def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
 
 
 def _failures_of_each(
-    things: Iterable[T], act: Callable[[T], None], what: Callable[[T], str], command: Callable[[T], str]
+    items: Iterable[T], act: Callable[[T], None], action: Callable[[T], str], command: Callable[[T], str]
 ) -> list[str]:
     """Perform an action for each item, several at a time; return a sentence for each failure.
 
@@ -117,11 +117,11 @@ def _failures_of_each(
         except FileNotFoundError:
             return ""
         except OSError as error:
-            return f"{what(thing)}: {error.strerror}; by hand: {command(thing)}"
+            return f"{action(thing)}: {error.strerror}; by hand: {command(thing)}"
         return ""
 
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return list(filter(None, threads.map(do, things)))
+        return list(filter(None, threads.map(do, items)))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -185,9 +185,9 @@ def _removed(bucket: Bucket, *, one: bool) -> str:
     )
 
 
-def _each(things: Iterable[T], act: Callable[[T], object]) -> None:
+def _each(items: Iterable[T], act: Callable[[T], object]) -> None:
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        list(threads.map(act, things))
+        list(threads.map(act, items))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -75,7 +75,7 @@ class S3Adapter(ABC):
 
     def request(
         self,
-        what: str,
+        action: str,
         method: str,
         place: str,
         *,
@@ -91,57 +91,59 @@ class S3Adapter(ABC):
         upload = words.get("uploadId", "")
         match method:
             case "GET" if not key and "versioning" in words:
-                keeps = self._keeps_deleted_objects(what, place)
+                keeps = self._keeps_deleted_objects(action, place)
                 return answer_of(element("VersioningConfiguration", Status="Enabled" if keeps else "Suspended"))
             case "GET" if not key and "uploads" in words:
                 top = element("ListMultipartUploadsResult", IsTruncated="false")
-                for begun, name in self._uploads(what, place, words.get("prefix", "")):
+                for begun, name in self._uploads(action, place, words.get("prefix", "")):
                     added(top, "Upload", Key=begun, UploadId=name)
                 return answer_of(top)
             case "GET" if not key:
-                return self._list(what, place, words)
+                return self._list(action, place, words)
             case "PUT" if not key:
-                return self._make_bucket(what, place)
+                return self._make_bucket(action, place)
             case "PUT" if "x-amz-copy-source" in fields:
                 raise not_implemented(self.not_copied, place)
             case "PUT" if upload:
-                return self._put_part(what, place, key, upload, int(words["partNumber"]), fields, body)
+                return self._put_part(action, place, key, upload, int(words["partNumber"]), fields, body)
             case "PUT":
-                return self._put(what, place, key, fields, body)
+                return self._put(action, place, key, fields, body)
             case "POST" if not upload:
                 return answer_of(element("InitiateMultipartUploadResult", UploadId=secrets.token_hex(8)))
             case "POST":
-                return self._end(what, place, key, upload, fields, bytes(body))
+                return self._end(action, place, key, upload, fields, bytes(body))
             case "DELETE" if upload:
-                self._abort(what, place, key, upload)
+                self._abort(action, place, key, upload)
                 return DONE
             case "DELETE":
-                self._delete(what, place, key)
+                self._delete(action, place, key)
                 return DONE
-        return self._read(what, method, place, key, fields, into, moved)
+        return self._read(action, method, place, key, fields, into, moved)
 
     @abstractmethod
-    def _keeps_deleted_objects(self, what: str, place: str) -> bool:
+    def _keeps_deleted_objects(self, action: str, place: str) -> bool:
         """Return whether the store keeps deleted objects for some time. Deletion then frees their space only later."""
 
     @abstractmethod
-    def _uploads(self, what: str, place: str, prefix: str) -> Iterable[tuple[str, str]]:
+    def _uploads(self, action: str, place: str, prefix: str) -> Iterable[tuple[str, str]]:
         """Return (key, upload id) of each unfinished upload below a prefix."""
 
     @abstractmethod
-    def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
+    def _list(self, action: str, place: str, words: Mapping[str, str]) -> Answer:
         """Return a page of the bucket's keys as S3 lists them; ``words`` are the parameters of the S3 request."""
 
     @abstractmethod
-    def _make_bucket(self, what: str, place: str) -> Answer: ...
+    def _make_bucket(self, action: str, place: str) -> Answer: ...
 
     @abstractmethod
-    def _put(self, what: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer: ...
+    def _put(
+        self, action: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes
+    ) -> Answer: ...
 
     @abstractmethod
     def _put_part(
         self,
-        what: str,
+        action: str,
         place: str,
         key: str,
         upload: str,
@@ -152,20 +154,20 @@ class S3Adapter(ABC):
         """Send a part, numbered from 1."""
 
     @abstractmethod
-    def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
+    def _end(self, action: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
         """Complete an object from the parts listed in the body."""
 
     @abstractmethod
-    def _abort(self, what: str, place: str, key: str, upload: str) -> None: ...
+    def _abort(self, action: str, place: str, key: str, upload: str) -> None: ...
 
     @abstractmethod
-    def _delete(self, what: str, place: str, key: str) -> None:
+    def _delete(self, action: str, place: str, key: str) -> None:
         """Delete an object; in S3 a missing object is not an error."""
 
     @abstractmethod
     def _read(
         self,
-        what: str,
+        action: str,
         method: str,
         place: str,
         key: str,

@@ -204,9 +204,9 @@ class ObjectsDraft(DraftWithoutPaths):
         """Return the place of this draft's objects, for a library that writes them itself."""
         return library_place(self._bucket, self._key)
 
-    def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def translate_error(self, error: BaseException, library: str, action: str, place: str) -> Exception:
         """Return a library's error as an OSError without the library's text, which may contain access keys."""
-        return translate_error(error, library, what, place)
+        return translate_error(error, library, action, place)
 
     def adopt(self, names: Collection[str]) -> None:
         """Add objects that a library wrote at `place` to this draft.
@@ -305,9 +305,9 @@ class ObjectsCommitted:
         """Return the place of the objects, for a library that reads them itself."""
         return library_place(self._bucket, self._key)
 
-    def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def translate_error(self, error: BaseException, library: str, action: str, place: str) -> Exception:
         """Return a library's error as an OSError without the library's text, which may contain access keys."""
-        return translate_error(error, library, what, place)
+        return translate_error(error, library, action, place)
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
         """Return {name: size in bytes} of the objects that exist."""
@@ -372,7 +372,7 @@ class ObjectStore(StoreWithoutCache):
     def is_reachable(self) -> bool:
         """Return whether the bucket answers this process."""
         try:
-            self._bucket.look(self._below)
+            self._bucket.probe(self._below)
         except OSError:
             return False
         return True

@@ -76,11 +76,11 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
     """
     key = f"{place.below}{TRIAL}"
 
-    def do(what: str, permission: str, act: Callable[[], None], stays: str = "") -> None:
+    def do(action: str, permission: str, act: Callable[[], None], stays: str = "") -> None:
         try:
             act()
         except OSError as error:
-            refused = refusal(f"{name}: {what}", error)
+            refused = refusal(f"{name}: {action}", error)
             remedy = permission_remedy(place.scheme, permission) if error.errno == errno.EACCES else refused.remedy
             raise UsageError(refused.what, " ".join(filter(None, (remedy, stays)))) from None
 
@@ -182,7 +182,7 @@ class ObjectTarget:
         """
         with contextlib.closing(self._bucket()) as bucket:
             try:
-                headers = bucket.look(self._place.below).headers
+                headers = bucket.probe(self._place.below).headers
             except OSError as error:
                 raise refusal(self._name, error, self._remedy_of_listing(bucket.endpoint, error)) from None
             self._check_clock(headers.get("date", ""))
@@ -257,9 +257,9 @@ class ObjectTarget:
             return None
         place = dataclasses.replace(self._place, prefix=directory.rstrip("/"))
         uploads = len(bucket.uploads(directory))
-        what = f"{place.url} with {uploads} unfinished uploads" if uploads else place.url
+        action = f"{place.url} with {uploads} unfinished uploads" if uploads else place.url
         command = place.removal(self._access)
-        return Leftover(what=what, why=f"run {run_id} of {host}", command=command, elsewhere=elsewhere)
+        return Leftover(what=action, why=f"run {run_id} of {host}", command=command, elsewhere=elsewhere)
 
     def _area(self, place: BucketPrefix, run_id: str, identity: tuple[str, ...]) -> AreaRef:
         return AreaRef(

@@ -96,7 +96,7 @@ class Wire:
 
     def request(
         self,
-        what: str,
+        action: str,
         method: str,
         place: str,
         *,
@@ -110,9 +110,9 @@ class Wire:
     ) -> Answer:
         """Send a request, retry it after temporary errors, and return the answer. Raises StoreError.
 
-        If ``into`` is given, the answer's body is read into this memory. Error messages name the operation ``what`` and
-        ``place``. The two byte strings in ``around`` are sent before and after ``body``, and are not counted. ``moved``
-        is called with the number of bytes of each read.
+        If ``into`` is given, the answer's body is read into this memory. Error messages name the operation ``action``
+        and ``place``. The two byte strings in ``around`` are sent before and after ``body``, and are not counted.
+        ``moved`` is called with the number of bytes of each read.
         """
         line = encoded_query(query)
         first_sent = time.monotonic()
@@ -120,13 +120,13 @@ class Wire:
             at = self._at
             endpoint = self._endpoints[at]
             with self._lock:
-                tally = self._tallies.setdefault((endpoint.url, what), Tally())
+                tally = self._tallies.setdefault((endpoint.url, action), Tally())
                 tally.sent += 1
                 tally.again += attempt > 1
             began = time.monotonic()
             try:
                 sent = (method, key, line, headers or {}, body, around)
-                answer = self._once(endpoint, what, *sent, into, moved, place)
+                answer = self._once(endpoint, action, *sent, into, moved, place)
             except StoreError as error:
                 with self._lock:
                     if error.status:
@@ -145,7 +145,7 @@ class Wire:
             pause = random.uniform(0, longest)
             with self._lock:
                 tally.waited_seconds += pause
-            waits.look()
+            waits.print_if_due()
             time.sleep(pause)
         raise AssertionError("there is always one more number")
 
@@ -168,7 +168,7 @@ class Wire:
     def _once(
         self,
         endpoint: Endpoint,
-        what: str,
+        action: str,
         method: str,
         key: str,
         query: str,
@@ -202,12 +202,12 @@ class Wire:
             self._of_thread.used = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             self._forget()
-            raise of_connection(error, what, place) from None
+            raise of_connection(error, action, place) from None
         # The completion of an upload may fail after the store has begun its answer.
         if response.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
             # The error is not bound to a name, because with its traceback it would keep this frame and the callers'
             # buffers alive.
-            raise of_answer(response.status, data, what, place, self._dialect.hidden())
+            raise of_answer(response.status, data, action, place, self._dialect.hidden())
         return Answer(headers=answered, data=data, read=read, status=response.status)
 
     def _send(

@@ -368,8 +368,8 @@ def _extents(descriptor: int) -> Iterator[tuple[int | None, int]]:
     """
     start = 0
     while True:
-        room = _FIEMAP_HEAD.size + _EXTENTS_AT_ONCE * _FIEMAP_EXTENT.size
-        answer = array.array("B", bytes(room))
+        request_bytes = _FIEMAP_HEAD.size + _EXTENTS_AT_ONCE * _FIEMAP_EXTENT.size
+        answer = array.array("B", bytes(request_bytes))
         _FIEMAP_HEAD.pack_into(answer, 0, start, _WHOLE - start, 0, 0, _EXTENTS_AT_ONCE, 0)
         fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, answer)
         mapped = _FIEMAP_HEAD.unpack_from(answer)[3]

@@ -263,7 +263,7 @@ def test_an_endpoint_that_names_the_bucket_itself_is_told_with_the_one_that_does
     def unknown(*_asked):
         raise of_answer(404, b"<Error><Code>NoSuchKey</Code></Error>", "list", f"s3://{BUCKET}")
 
-    monkeypatch.setattr(Bucket, "look", unknown)
+    monkeypatch.setattr(Bucket, "probe", unknown)
     access = Access(endpoints=(f"https://{BUCKET}.s3.example.com:9000",), embedded="no credentials")
     with pytest.raises(UsageError, match=r"--ckpt-endpoint=https://s3\.example\.com:9000$"):
         target(f"{BUCKET}/ckpt", access).check()
@@ -279,7 +279,7 @@ def test_a_connection_is_idle_from_the_end_of_an_answer_on(honest, monkeypatch):
     place, access = read_prefix(BUCKET), Access(endpoints=(honest,), embedded="a look")
     with contextlib.closing(Bucket(place, access)) as bucket:
         for _ in range(3):
-            bucket.look("")
+            bucket.probe("")
     assert len(connected) == 1
 
 

@@ -113,7 +113,7 @@ def versioned():
     """Start a moto server (of another project) with a versioned bucket; return its endpoint."""
     with moto_server() as endpoint:
         with contextlib.closing(bucket_of(endpoint)) as bucket:
-            bucket._wire.ask("set versioning", "PUT", bucket.place.url, query=[("versioning", "")], body=VERSIONED)
+            bucket._wire.request("set versioning", "PUT", bucket.place.url, query=[("versioning", "")], body=VERSIONED)
         yield endpoint
 
 
@@ -146,7 +146,7 @@ def test_an_object_from_before_versions_stays_below_its_marker_and_is_counted_to
         with contextlib.closing(open_store(area)) as store:
             save(store, bytes(5))[1].finish()
         with contextlib.closing(bucket_of(endpoint)) as bucket:
-            bucket._wire.ask("set versioning", "PUT", bucket.place.url, query=[("versioning", "")], body=VERSIONED)
+            bucket._wire.request("set versioning", "PUT", bucket.place.url, query=[("versioning", "")], body=VERSIONED)
             assert bucket.versions("versions/") == []
         (left,) = storage.clean(area, Names(files={"m": frozenset(("a.pt",))}), 60.0)
         assert "2 versions and 2 delete markers stay below" in left
