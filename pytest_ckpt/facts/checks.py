@@ -19,8 +19,7 @@ class Check:
     """One check of a target's behaviour. A requirement has one or more checks, which are its subjects.
 
     - ``package``: the package of the check in ``pytest_ckpt.conformance``: ``posix`` for mounted file systems,
-    ``objects``
-      for object stores.
+      ``objects`` for object stores.
     - ``code``: ``module:function`` in this package. The function receives the package's context and a Findings.
     - ``needs``: the input that the user must provide for the check; empty if none.
     - ``relies``: checkpoint software that relies on the behaviour.
