@@ -322,7 +322,7 @@ class RankWatchdog:
     def ended(self, exit_code: int, launcher_output: str) -> Failure | None:
         """Return the failure of a launch that has ended; None if it ended normally.
 
-        ``launcher_says`` is the launcher's output.
+        ``launcher_output`` is the launcher's output.
         """
         lost_host = self._lost_host(launcher_output)
         if self._failures:
