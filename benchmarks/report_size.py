@@ -74,7 +74,7 @@ def made_up(plan: Plan, operations: int, chance: random.Random) -> Measurement:
             )
     written = shards.bytes * operations
     return Measurement(
-        subject=shards.subject,
+        subject=shards.subject("stream", "sync"),
         model=shards.model.name,
         mode=shards.mode,
         processes=shards.processes,
@@ -91,7 +91,7 @@ def made_up(plan: Plan, operations: int, chance: random.Random) -> Measurement:
         cache=CacheFacts(
             required=True,
             readings=tuple(
-                CacheReading(rule=rule, host=host, memory_bytes=2**40, bytes_compared=3 * 2**40, asks=True)
+                CacheReading(rule=rule, host=host, memory_bytes=2**40, bytes_compared=3 * 2**40, requires_drop=True)
                 for rule in ("host", "rank")
                 for host in hosts
             ),
