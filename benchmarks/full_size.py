@@ -28,7 +28,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.rank_memory import own_bytes, ranks_of
+from tests.support.rank_memory import ranks_of, unshared_bytes
 from tests.support.targets.misbehaving import misbehaving
 
 _POLL_SECONDS = 2.0
@@ -46,11 +46,11 @@ class _Memory:
     controller: int = 0
 
     def look(self, controller: psutil.Process) -> None:
-        self.controller = max(self.controller, own_bytes(controller))
+        self.controller = max(self.controller, unshared_bytes(controller))
         for rank in ranks_of(controller):
             with contextlib.suppress(psutil.Error):
                 times = rank.cpu_times()
-                self.ranks[rank.pid] = max(self.ranks.get(rank.pid, 0), own_bytes(rank))
+                self.ranks[rank.pid] = max(self.ranks.get(rank.pid, 0), unshared_bytes(rank))
                 self.rank_seconds[rank.pid] = times.user + times.system
 
 
@@ -90,7 +90,7 @@ def _figures(report: Path, memory: _Memory, seconds: float, server: psutil.Proce
         "bytes of saves and loads": moved,
         "bytes of the largest rank": max(memory.ranks.values()),
         "bytes of the controller": memory.controller,
-        "bytes of the file system": own_bytes(server),
+        "bytes of the file system": unshared_bytes(server),
         "core-seconds per GB: ranks": sum(memory.rank_seconds.values()) / moved * 1e9,
         "core-seconds per GB: file system": (times.user + times.system) / moved * 1e9,
     }

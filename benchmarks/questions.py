@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.made_up_run import make_run
+from tests.support.synthetic_run import write_run
 
 CLUSTERS = "1000,4000,16000,64000,100000"
 
@@ -36,7 +36,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as home:
         directory = Path(home, "run")
-        make_run(directory, save=20.0, load=60.0)
+        write_run(directory, save=20.0, load=60.0)
         ours = ("-m", "pytest_ckpt.cli.main")
         questions = {
             "python alone": ("-c", "pass"),

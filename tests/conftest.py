@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import FrontDoor, opened_door
+from tests.support.end_to_end import Runner, temporary_runner
 from tests.support.machine import Mounts, file_system_of, need
 
 pytest_plugins = ["pytester", "tests.support.selection"]
 # Three launchers share these modules of tests. Rewriting makes a failed assert show its values.
-pytest.register_assert_rewrite("tests.support.hosts.bad_luck", "tests.support.hosts.reached")
+pytest.register_assert_rewrite("tests.support.hosts.fault_runs", "tests.support.hosts.delivery")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def separate_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Use a temporary directory as the user's cache directory, in which runs store data for later runs."""
     with pytest.MonkeyPatch.context() as patch:
         # Without this, threads of numpy's library spin for 50 ms in each controller that starts.
@@ -31,7 +31,7 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 @pytest.fixture(autouse=True)
-def signals_given_back() -> Iterator[None]:
+def restored_signals() -> Iterator[None]:
     """Restore the handlers of SIGINT and SIGTERM after each test.
 
     A run in this process may leave both signals ignored, and later child processes would inherit this.
@@ -43,7 +43,7 @@ def signals_given_back() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def make_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+def create_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
     """Return a function that creates an empty directory on a disk and returns its path.
 
     A tmpfs is not suitable, because its files are always in memory.
@@ -65,24 +65,24 @@ def make_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
 
 
 @pytest.fixture
-def door(make_home: Callable[[str], Path]) -> Iterator[FrontDoor]:
+def runner(create_home: Callable[[str], Path]) -> Iterator[Runner]:
     """Return an object that runs pytest end to end in a new directory."""
-    with opened_door(make_home("run")) as opened:
+    with temporary_runner(create_home("run")) as opened:
         yield opened
 
 
 @pytest.fixture
-def front_door(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
+def run_pytest(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
     """Return a function that runs pytest with the given arguments in the directory of ``pytester``."""
-    return FrontDoor(pytester.path).pytest
+    return Runner(pytester.path).pytest
 
 
 @pytest.fixture
-def mount(make_home: Callable[[str], Path]) -> Iterator[Mounts]:
+def mount(create_home: Callable[[str], Path]) -> Iterator[Mounts]:
     """Return a function that mounts a small file system: tmpfs, or another type on a loop device.
 
     All file systems are unmounted after the test.
     """
-    mounts = Mounts(make_home)
+    mounts = Mounts(create_home)
     yield mounts
     mounts.unmount_all()

@@ -45,7 +45,7 @@ def names_of(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("file", PROGRAMS, ids=lambda file: file.name)
-def test_what_a_program_imports_of_this_tree_is_there(file: Path) -> None:
+def test_names_that_a_benchmark_imports_exist(file: Path) -> None:
     for node in imports(file):
         assert node.module
         missing = {alias.name for alias in node.names} - names_of(node.module)

@@ -16,21 +16,21 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pytest_ckpt"
 ARCHITECTURE = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
 
 
-def rooms_of(page):
+def packages_of(page):
     """Return the package names in the table of a Markdown page, from top to bottom."""
     table = page.partition("\n## Packages\n")[2].partition("\n## ")[0]
     return tuple(re.findall(r"^\| `([a-z_]+)(?:/|\.py)` \|", table, re.MULTILINE))
 
 
 # A module may import from its own package and from those below it.
-ROOMS = (*rooms_of(ARCHITECTURE), "__init__")
+PACKAGES = (*packages_of(ARCHITECTURE), "__init__")
 # Uses of dict[str, Any] and Mapping[str, Any], by package; fewer are welcome. A document in a file is a plain table:
 # its JSON schema checks it first, and a class would repeat the schema. `report/` writes pages from one, `evidence/`
 # reads untrusted ones, `published/` reads and writes those of DLIO, `analysis/` compares several. User input is plain
 # in `config/` until it is parsed; in `conformance/` a message contains what its one action needs. `facts/`, `sizing/`,
 # `judging/` and `run/` have one if a dataclass goes to a file (`to_plain`) or its document is passed on. The rest are
 # single uses: arguments by name, the file that names the owner of an area, questions to a child process and answers.
-MAXIMUM_PLAIN = {
+MAXIMUM_PLAIN_TABLES = {
     "analysis": 38, "cli": 5, "conformance": 24, "config": 24, "evidence": 66, "facts": 16, "grading": 8, "judging": 2,
     "launching": 1, "plugin": 4, "published": 28, "ranks": 4, "report": 76, "run": 11, "sizing": 4, "support": 2,
     "targets": 7, "vendors": 1,
@@ -112,7 +112,7 @@ def is_module(package, name):
     return place.with_suffix(".py").exists() or place.is_dir()
 
 
-def own(names):
+def project_paths(names):
     """Yield the path of each project module among the dotted ``names``."""
     for name in names:
         first, *rest = name.split(".")
@@ -121,13 +121,13 @@ def own(names):
             yield place.with_suffix(".py") if (PACKAGE / place.with_suffix(".py")).exists() else place / "__init__.py"
 
 
-def room_of(path):
+def package_of(path):
     return path.with_suffix("").parts[0]
 
 
-def test_the_page_names_the_rooms_from_pytest_down_to_what_knows_nothing():
-    assert (ROOMS[0], ROOMS[-2]) == ("plugin", "support")
-    assert rooms_of(
+def test_the_page_lists_the_packages_from_top_to_bottom():
+    assert (PACKAGES[0], PACKAGES[-2]) == ("plugin", "support")
+    assert packages_of(
         "## A\n\n\n## Packages\n\n| package |\n|---|\n| `a/` | x |\n| `b.py` | `c/` |\n\n## B\n| `d/` |"
     ) == (
         "a",
@@ -135,41 +135,47 @@ def test_the_page_names_the_rooms_from_pytest_down_to_what_knows_nothing():
     )
 
 
-def test_no_room_has_more_plain_tables_than_it_is_allowed():
+def test_no_package_has_more_plain_tables_than_allowed():
     """The number of plain dictionary types, such as ``dict[str, Any]``, is limited in each package.
 
     Tools cannot check the fields of a plain dictionary, so data with known fields should be a dataclass.
     """
     found = Counter(
-        room_of(path)
+        package_of(path)
         for path, tree in trees()
         for node in ast.walk(tree)
         if isinstance(node, ast.Subscript) and ast.unparse(node) in {"dict[str, Any]", "Mapping[str, Any]"}
     )
-    assert found.keys() <= MAXIMUM_PLAIN.keys()
-    assert not {room: count for room, count in found.items() if count > MAXIMUM_PLAIN[room]}, "make it a dataclass"
+    assert found.keys() <= MAXIMUM_PLAIN_TABLES.keys()
+    assert not {room: count for room, count in found.items() if count > MAXIMUM_PLAIN_TABLES[room]}, (
+        "make it a dataclass"
+    )
 
 
-def test_the_page_says_which_rooms_hold_most_plain_tables():
+def test_the_page_names_the_packages_with_most_plain_tables():
     found = ARCHITECTURE.partition("`dict[str, Any]`")[2].partition("\n\n")[0]
-    for room in [room for room, maximum in MAXIMUM_PLAIN.items() if maximum > 10]:
+    for room in [room for room, maximum in MAXIMUM_PLAIN_TABLES.items() if maximum > 10]:
         assert f"`{room}/`" in found, room
 
 
-def test_every_module_is_in_exactly_one_room():
-    assert {room_of(path) for path in PATHS} == set(ROOMS)
-    assert len(set(ROOMS)) == len(ROOMS)
+def test_every_module_is_in_exactly_one_package():
+    assert {package_of(path) for path in PATHS} == set(PACKAGES)
+    assert len(set(PACKAGES)) == len(PACKAGES)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=str)
 def test_imports_point_downward(path):
-    floor = ROOMS.index(room_of(path))
-    upward = [str(other) for other in own(imported(tree_of(path), path)) if ROOMS.index(room_of(other)) < floor]
+    floor = PACKAGES.index(package_of(path))
+    upward = [
+        str(other)
+        for other in project_paths(imported(tree_of(path), path))
+        if PACKAGES.index(package_of(other)) < floor
+    ]
     assert not upward, f"{path} imports from above: {upward}"
 
 
 def test_no_module_needs_itself_to_be_imported():
-    graph = {path: set(own(imported(tree, path, at_import_time=True))) - {path} for path, tree in trees()}
+    graph = {path: set(project_paths(imported(tree, path, at_import_time=True))) - {path} for path, tree in trees()}
     while leaves := {path for path, needs in graph.items() if not needs}:
         graph = {path: needs - leaves for path, needs in graph.items() if path not in leaves}
     assert not graph, f"these import each other: {sorted(map(str, graph))}"
@@ -191,7 +197,7 @@ def test_every_library_has_an_owner():
 
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] in {*DECIDE, "sizing", "analysis"}
                                   or p.name == "vendors.py"], ids=str)  # fmt: skip
-def test_what_decides_is_pure(path):
+def test_packages_that_decide_are_pure(path):
     """Modules that evaluate, plan or analyse use no file, process, clock or randomness, so results are reproducible."""
     impure = {"os", "subprocess", "time", "random", "secrets", "socket", "shutil", "tempfile", "datetime", "pathlib"}
     if path.as_posix() == "analysis/statistics.py":
@@ -202,8 +208,12 @@ def test_what_decides_is_pure(path):
 def test_judging_needs_neither_ranks_nor_targets_nor_checks():
     """The evaluating packages import no code of ranks, targets or checks: a repeated evaluation needs only files."""
     for path, tree in trees():
-        if room_of(path) in DECIDE:
-            assert not {room_of(other) for other in own(imported(tree, path))} & {"conformance", "ranks", "targets"}
+        if package_of(path) in DECIDE:
+            assert not {package_of(other) for other in project_paths(imported(tree, path))} & {
+                "conformance",
+                "ranks",
+                "targets",
+            }
 
 
 # Calls that open, create, change or inspect a file by its name: of a path or of os, shutil, tempfile, io or mmap.
@@ -285,7 +295,7 @@ def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
         path = left.pop()
         if path not in seen:
             seen.add(path)
-            left.extend(own(imported(tree_of(path), path, at_import_time=True)))
+            left.extend(project_paths(imported(tree_of(path), path, at_import_time=True)))
     allowed = {
         "plugin/session_hooks",
         "plugin/stash",

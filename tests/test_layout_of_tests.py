@@ -10,10 +10,10 @@ import pytest
 from tests.support import CHECKOUT
 
 TESTS = CHECKOUT / "tests"
-ROOMS = {path.name for path in (CHECKOUT / "pytest_ckpt").iterdir() if path.is_dir()}
+PACKAGES = {path.name for path in (CHECKOUT / "pytest_ckpt").iterdir() if path.is_dir()}
 # Directories without a package of that name: end-to-end tests, pages, a kernel with NFS, real file systems of other
 # projects and attacks; ``support`` has the helpers of all tests.
-OTHERS = {"front_door", "docs", "nfs", "file_systems", "fuzz", "support", "support_room"}
+OTHER_DIRECTORIES = {"end_to_end", "docs", "nfs", "file_systems", "fuzz", "support", "support_package"}
 FILES = sorted(path.relative_to(TESTS) for path in TESTS.rglob("*.py"))
 
 
@@ -27,13 +27,13 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-def test_every_directory_is_that_of_a_room_or_of_no_room():
+def test_every_directory_belongs_to_a_package_or_is_listed():
     directories = {path.parts[0] for path in FILES if len(path.parts) > 1}
-    assert directories - ROOMS - OTHERS == set()
+    assert directories - PACKAGES - OTHER_DIRECTORIES == set()
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
-def test_a_helper_lies_in_support(path):
+def test_helpers_are_in_support(path):
     of_tests = {name for name in imported(path) if name.startswith("tests.")}
     assert {name for name in of_tests if not name.startswith("tests.support")} == set()
     assert path.parts[0] != "support" or not path.name.startswith("test_")

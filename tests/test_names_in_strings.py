@@ -16,7 +16,7 @@ from tests.support import CHECKOUT
 
 OURS = ("pytest_ckpt", "tests")
 # Names that a test adds to a copy of the tree.
-ADDED = {("tests/support/new_rows.py", "pytest_ckpt.facts.measurement.LoadedAgain")}
+ADDED = {("tests/support/new_entries.py", "pytest_ckpt.facts.measurement.LoadedAgain")}
 _STATEMENT = re.compile(rf"\b(?:from|import) (?:{'|'.join(OURS)})\b")
 
 

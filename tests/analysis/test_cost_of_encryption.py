@@ -8,8 +8,8 @@ import json
 import pytest
 
 from pytest_ckpt.cli.main import main
-from tests.support import made_up_run
-from tests.support.by_the_library import faults
+from tests.support import synthetic_run
+from tests.support.jsonschema_validation import violations
 
 TEN = {"ckpt_operations": "10"}
 OFF = {"encryption": {"at_rest": "none"}}
@@ -21,21 +21,21 @@ OTHER = ON | {"topology": {"nodes": 8}}
 @pytest.fixture
 def decide(tmp_path, capsys):
     def run(name, told, *, seed, options=None, **made):
-        made_up_run.make_run(tmp_path / name, seed=seed, system=told, options=TEN | (options or {}), **made)
+        synthetic_run.write_run(tmp_path / name, seed=seed, system=told, options=TEN | (options or {}), **made)
 
     def decided(off, on, **made):
         run("off", off, seed=1, noise=0.01)
         run("on", on, seed=2, **{"noise": 0.01} | made)
         code = main(["diff", str(tmp_path / "off"), str(tmp_path / "on"), "--encryption", "--json"])
         document = json.loads(capsys.readouterr().out)
-        assert not faults(document, "diff")
+        assert not violations(document, "diff")
         found = document["encryption"]
         return code, found["outcome"], " ".join(found["because"])
 
     return decided
 
 
-def test_encryption_that_costs_little_is_met_and_says_what_was_told(decide):
+def test_encryption_that_costs_little_is_met_and_states_what_was_reported(decide):
     code, outcome, because = decide(OFF, ON, save=0.103, load=0.051)
     assert (code, outcome) == (0, "met"), because
     assert "Saves of llama3-8b-open-2 take 1.0" in because
@@ -50,7 +50,7 @@ def test_saves_or_loads_that_take_over_a_tenth_longer_fail(decide, slower):
 
 
 @pytest.mark.parametrize(
-    ("off", "on", "made", "says"),
+    ("off", "on", "made", "expected_text"),
     [
         (OFF, ON, {"save": 0.110, "noise": 0.2}, "is inside the interval"),
         (None, ON, {}, "The first run does not declare"),
@@ -64,10 +64,10 @@ def test_saves_or_loads_that_take_over_a_tenth_longer_fail(decide, slower):
         (OFF, ON, {"options": {"ckpt_suite": "conformance"}}, "was not met in the second run"),
     ],
 )  # fmt: skip
-def test_two_runs_that_cannot_tell_are_not_called_met(decide, off, on, made, says):
+def test_two_runs_that_cannot_tell_are_not_called_met(decide, off, on, made, expected_text):
     code, outcome, because = decide(off, on, **made)
     assert (code, outcome) == (8, "not run"), because
-    assert says in because
+    assert expected_text in because
 
 
 def test_loads_that_were_not_shown_to_be_uncached_decide_nothing(decide):

@@ -9,8 +9,8 @@ import pytest
 from pytest_ckpt.analysis.comparison import compare_reports
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.report.diff import diff_lines, diff_sections
-from tests.support import made_requests, made_up_run
-from tests.support.by_the_library import faults
+from tests.support import synthetic_requests, synthetic_run
+from tests.support.jsonschema_validation import violations
 
 pytestmark = pytest.mark.covers(commands=("diff",))
 
@@ -20,24 +20,24 @@ TEN = {"ckpt_operations": "10"}
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     home = tmp_path_factory.mktemp("runs")
-    made_up_run.make_run(home / "first", seed=1, options=TEN)
-    made_up_run.make_run(home / "again", seed=2, options=TEN)
-    made_up_run.make_run(
+    synthetic_run.write_run(home / "first", seed=1, options=TEN)
+    synthetic_run.write_run(home / "again", seed=2, options=TEN)
+    synthetic_run.write_run(
         home / "other", seed=3, save=0.2, options=TEN | {"ckpt_save_budget": "3%"}, versions={"torch": "2.14.0"},
         target={
             "options": "rw,nconnect=16<script>",
             "capacity": {"total_bytes": 1 << 50, "used_bytes": 5, "free_bytes": 5, "free_files": None}},
     )  # fmt: skip
-    made_up_run.make_run(home / "short", seed=4)
-    made_up_run.make_run(home / "larger", seed=5, save=1.0, load=0.5, options=TEN | {"ckpt_scale": "1/100"})
-    made_up_run.make_run(home / "slow", seed=6, save=1e6, options=TEN)
+    synthetic_run.write_run(home / "short", seed=4)
+    synthetic_run.write_run(home / "larger", seed=5, save=1.0, load=0.5, options=TEN | {"ckpt_scale": "1/100"})
+    synthetic_run.write_run(home / "slow", seed=6, save=1e6, options=TEN)
     return home
 
 
 def diff(runs, one, other, capsys, *words):
     assert main(["diff", str(runs / one), str(runs / other), "--json", *words]) == 0
     document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert not faults(document, "diff")
+    assert not violations(document, "diff")
     return document
 
 
@@ -62,7 +62,7 @@ def test_what_was_changed_is_named_and_what_passes_by_is_not(runs, capsys):
     assert {"save_budget", "save_limit_seconds"} <= set(rows(document, "cluster"))
 
 
-def test_slower_saves_are_told_with_ratio_and_interval_and_loads_are_not(runs, capsys):
+def test_slower_saves_are_reported_with_ratio_and_interval_and_loads_are_not(runs, capsys):
     save, load = diff(runs, "first", "other", capsys)["operations"]
     assert (save["kind"], save["change"], load["kind"], load["change"]) == ("save", "slower", "load", "none")
     assert 1.8 < save["low"] < save["ratio"] < save["high"] < 2.2
@@ -107,7 +107,7 @@ def test_for_people_it_prints_a_table_and_writes_a_page(runs, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "{}", "[]", "{"])
-def test_what_is_no_run_is_a_usage_error(runs, capsys, tmp_path, content):
+def test_a_directory_without_a_run_is_a_usage_error(runs, capsys, tmp_path, content):
     if content is not None:
         (tmp_path / "report.json").write_text(content)
     assert main(["diff", str(runs / "first"), str(tmp_path)]) == 4
@@ -115,15 +115,15 @@ def test_what_is_no_run_is_a_usage_error(runs, capsys, tmp_path, content):
 
 
 def of_store(**words):
-    report = made_up_run.report(models="llama3-8b", ranks=8)
-    report["measurements"][0]["requests"] = made_requests.requests(**words)
+    report = synthetic_run.report(models="llama3-8b", ranks=8)
+    report["measurements"][0]["requests"] = synthetic_requests.requests(**words)
     return report
 
 
 def test_requests_to_an_object_store_are_compared_by_kind_over_all_endpoints():
-    plain = made_up_run.report(models="llama3-8b", ranks=8)
+    plain = synthetic_run.report(models="llama3-8b", ranks=8)
     document = compare_reports(of_store(), of_store(again=3, slower=2.0))
-    assert not faults(document, "diff")
+    assert not violations(document, "diff")
     rows = {row["kind"]: row for row in document["requests"]}
     assert rows["put part"]["before"] == {"sent": 5290, "again": 0, "busy": 0, "p99_seconds": 0.084,
                                           "slowest_seconds": 0.168}  # fmt: skip

@@ -22,7 +22,7 @@ from pytest_ckpt.analysis.statistics import (
     slowest_of,
 )
 from pytest_ckpt.facts.strategy_results import Training
-from tests.support.made_training import STEP, steps_of
+from tests.support.synthetic_training import STEP, steps_of
 
 SERIES = 1_000
 
@@ -86,7 +86,7 @@ def test_a_short_series_raises_no_more_of_them(before):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("spread", [0.02, 0.05])
-def test_who_looks_every_morning_of_a_year_is_hardly_ever_alarmed(spread):
+def test_daily_runs_over_a_year_rarely_give_a_false_alarm(spread):
     """Of 60 simulated years without a change, evaluated on each of 365 days, at most three raise an alarm.
 
     No alarm reports a slowdown of 10 % or more. The seed is fixed.
@@ -140,7 +140,7 @@ def test_a_real_slowdown_is_found_through_noise(spread, slow, runs, share):
     assert sum(c is not None and c.ratio > 1.05 for c in found) / len(found) >= share
 
 
-def test_what_became_faster_long_ago_does_not_hide_that_it_became_slower_since():
+def test_an_old_speedup_does_not_hide_a_later_slowdown():
     quiet = [1.0 + i * 7 % 11 / 1000 + i / 1e6 for i in range(60)]
     series = quiet[:31] + [v / 2 for v in quiet[31:52]] + [v * 0.6 for v in quiet[52:]]
     found = find_change(series)
@@ -227,14 +227,14 @@ def test_it_grows_with_the_logarithm_of_the_ranks() -> None:
     assert each[1] - each[0] == pytest.approx(math.log(10) / 20, rel=0.3)
 
 
-def test_ranks_that_are_all_alike_stay_so_and_few_times_say_nothing() -> None:
+def test_ranks_that_are_all_alike_stay_so_and_few_times_state_nothing() -> None:
     found = slowest_of([1.0] * MINIMUM_TIMES, 1_000)
     assert found is not None
     assert (found.low, found.expected, found.high) == (1.0, 1.0, 1.0)
     assert slowest_of([1.0] * (MINIMUM_TIMES - 1), 1_000) is None
 
 
-def test_a_tail_that_few_ranks_make_is_less_sure_and_that_of_one_says_nothing_of_others() -> None:
+def test_a_tail_that_few_ranks_make_is_less_sure_and_that_of_one_is_no_evidence_about_others() -> None:
     """The interval is wider if two ranks are slow than if all eight are; one slow rank gives no interval."""
     chance = random.Random("slow server")
 

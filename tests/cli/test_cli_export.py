@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.facts.proofs import Durability
-from tests.support.made_up_run import make_run
+from tests.support.synthetic_run import write_run
 
 pytestmark = pytest.mark.covers(commands=("export",))
 
@@ -35,7 +35,7 @@ def exported(tmp_path, capsys):
 
     def run(name="run", **message):
         options = FULL | message.pop("options", {})
-        document = make_run(tmp_path / name, options=options, **({"save": 5.0, "load": 4.0} | message))
+        document = write_run(tmp_path / name, options=options, **({"save": 5.0, "load": 4.0} | message))
         out = tmp_path / f"{name}-exported"
         assert main(["export", str(tmp_path / name), "--mlperf", str(out)]) == 0
         capsys.readouterr()
@@ -92,7 +92,7 @@ def test_it_claims_nothing_that_was_not_measured(exported):
     assert any("not a result of MLPerf" in m["text"] for m in judged["published"]["messages"])
 
 
-def test_files_that_were_not_synced_are_not_said_to_be(exported):
+def test_unsynced_files_are_not_reported_as_synced(exported):
     def unsynced(found):
         assert isinstance(found.durability, Durability)
         return dataclasses.replace(
@@ -123,7 +123,7 @@ def test_it_breaks_the_rule_that_mlpstorage_runs_it(exported, capsys):
     assert {r["number"]: r["outcome"] for r in result["rules"]}["1"] == "broken"
 
 
-def test_a_directory_that_was_changed_is_said_to_be(exported, tmp_path, capsys):
+def test_a_changed_directory_is_reported_as_changed(exported, tmp_path, capsys):
     exported()
     file = next((tmp_path / "run" / "measurements").iterdir())
     file.write_text(file.read_text() + "\n")
@@ -135,7 +135,7 @@ def test_a_directory_that_was_changed_is_said_to_be(exported, tmp_path, capsys):
 
 def test_each_measurement_has_a_directory_and_is_judged_by_itself(tmp_path, capsys):
     options = {"ckpt_model": "llama3-70b,llama3-405b", "ckpt_mode": "subset", "ckpt_engine": "torch,stream"}
-    make_run(tmp_path / "run", options=FULL | options, save=5.0, load=4.0)
+    write_run(tmp_path / "run", options=FULL | options, save=5.0, load=4.0)
     assert main(["export", str(tmp_path / "run"), "--mlperf", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     main(["judge", str(tmp_path / "out"), "--cluster=16000", "--json"])
@@ -149,15 +149,15 @@ def test_each_measurement_has_a_directory_and_is_judged_by_itself(tmp_path, caps
     ({"ckpt_profile": "smoke"}, "are 0.001 of the full size, and the format has only full ones"),
     ({"ckpt_strategy": "async"}, "strategy async saves in the background"),
 ])  # fmt: skip
-def test_what_the_format_has_no_place_for_is_refused(tmp_path, capsys, options, message):
-    make_run(tmp_path / "run", options=FULL | options, save=5.0, load=4.0)
+def test_tensors_that_the_format_cannot_represent_are_refused(tmp_path, capsys, options, message):
+    write_run(tmp_path / "run", options=FULL | options, save=5.0, load=4.0)
     assert main(["export", str(tmp_path / "run"), "--mlperf", str(tmp_path / "out")]) == 4
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_what_is_there_is_left_alone(tmp_path, capsys):
-    make_run(tmp_path / "run", options=FULL)
+    write_run(tmp_path / "run", options=FULL)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("x")
     assert main(["export", str(tmp_path / "run"), "--mlperf", str(tmp_path / "out")]) == 4
@@ -165,6 +165,6 @@ def test_what_is_there_is_left_alone(tmp_path, capsys):
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["mine"]
 
 
-def test_what_is_no_run_is_refused(tmp_path, capsys):
+def test_a_directory_without_a_run_is_refused(tmp_path, capsys):
     assert main(["export", str(tmp_path / "none"), "--mlperf", str(tmp_path / "out")]) == 4
     assert "is not a directory" in capsys.readouterr().err

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from pytest_ckpt.cli.main import main
-from tests.support.made_patterns import grown
-from tests.support.made_up_run import make_run
+from tests.support.synthetic_patterns import grown
+from tests.support.synthetic_run import write_run
 
 pytestmark = pytest.mark.covers(commands=("project",))
 
@@ -24,7 +24,7 @@ def directories(tmp_path_factory):
     for ranks in (1, 2, 4, 8):
         directory = home / f"ranks-{ranks}"
         options = {"ckpt_ranks": str(ranks)}
-        make_run(directory, save=0.4 / min(ranks, 2), load=0.2 / ranks, noise=0.01, seed=ranks, options=options)
+        write_run(directory, save=0.4 / min(ranks, 2), load=0.2 / ranks, noise=0.01, seed=ranks, options=options)
         made.append(str(directory))
     return made
 
@@ -63,7 +63,7 @@ def grown_run(tmp_path_factory):
     directory = tmp_path_factory.mktemp("grown") / "run"
     options = {"ckpt_ranks": "8", "ckpt_suite": "performance,scaling", "ckpt_vendor_max_rate": "3GB/s"}
     rates = {1: 1e9, 2: 1.8e9, 4: 2.0e9, 8: 2.0e9}
-    make_run(directory, options=options, change=grown(rates))
+    write_run(directory, options=options, change=grown(rates))
     return str(directory)
 
 
@@ -97,7 +97,7 @@ def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directori
     }
 
 
-def test_lines_say_that_nothing_is_certified(project) -> None:
+def test_lines_state_that_nothing_is_certified(project) -> None:
     text = project()
     assert "A projection is not certified" in text
     assert "90 % interval" in text
@@ -106,7 +106,7 @@ def test_lines_say_that_nothing_is_certified(project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected_text"),
     [
         (("--clients=0",), "--clients=0"),
         (("--clients=many",), "--clients=many"),
@@ -114,9 +114,9 @@ def test_lines_say_that_nothing_is_certified(project) -> None:
         (("--client-rate=0GB",), "--client-rate=0GB"),
     ],
 )
-def test_errors_end_with_4_and_say_what_is_wrong(words, says, directories, capsys) -> None:
+def test_errors_exit_with_4_and_state_the_cause(words, expected_text, directories, capsys) -> None:
     assert main(["project", *directories, *(words if "--clients" in words[0] else ("--clients=128", *words))]) == 4
-    assert says in capsys.readouterr().err
+    assert expected_text in capsys.readouterr().err
 
 
 def test_too_few_counts_are_named(directories, tmp_path, capsys) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pytest_ckpt.cli.main import main
-from tests.support.made_up_run import make_run
+from tests.support.synthetic_run import write_run
 
 pytestmark = pytest.mark.covers(commands=("simulate",))
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.covers(commands=("simulate",))
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     made = tmp_path_factory.mktemp("simulated") / "run"
-    make_run(made, save=0.01, load=0.01, noise=0.0)
+    write_run(made, save=0.01, load=0.01, noise=0.0)
     return made
 
 
@@ -65,7 +65,7 @@ def test_the_best_interval_loses_least(rows) -> None:
         assert other["goodput"] < best["goodput"]
 
 
-def test_the_rules_are_those_of_the_run_until_others_are_said(rows) -> None:
+def test_the_rules_are_those_of_the_run_unless_others_are_stated(rows) -> None:
     (own,) = rows("--cluster=16000")
     (other,) = rows("--cluster=16000", "--ckpt-failures=mttf:500000h", "--ckpt-checkpoints-per-failure=10")
     assert own["interval_seconds"] == pytest.approx(556.8, rel=0.01)
@@ -81,7 +81,7 @@ def test_a_restart_and_bursts_cost_what_they_cost(rows) -> None:
     assert burst["goodput"] != usual["goodput"] != weibull["goodput"]
 
 
-def test_lines_and_page_say_that_nothing_is_certified(simulate, tmp_path) -> None:
+def test_lines_and_page_state_that_nothing_is_certified(simulate, tmp_path) -> None:
     page = tmp_path / "simulated.html"
     text = simulate("--cluster=1000,16000", f"--html={page}")
     assert "A simulation is not certified" in text
@@ -92,7 +92,7 @@ def test_lines_and_page_say_that_nothing_is_certified(simulate, tmp_path) -> Non
 
 def test_several_directories_stand_side_by_side(directory, tmp_path, capsys) -> None:
     other = tmp_path / "slower"
-    make_run(other, save=0.05, load=0.05)
+    write_run(other, save=0.05, load=0.05)
     assert main(["simulate", str(directory), str(other), "--cluster=16000", "--runs=200", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["rows"]
     assert [row["subject"].split(":")[0] for row in found] == [directory.name, "slower"]
@@ -101,7 +101,7 @@ def test_several_directories_stand_side_by_side(directory, tmp_path, capsys) -> 
 
 def test_a_directory_that_was_changed_is_named(tmp_path, capsys) -> None:
     made = tmp_path / "changed"
-    make_run(made)
+    write_run(made)
     (file,) = (made / "measurements").iterdir()
     file.write_text(file.read_text() + " ")
     assert main(["simulate", str(made), "--cluster=16000", "--runs=10"]) == 0
@@ -109,7 +109,7 @@ def test_a_directory_that_was_changed_is_named(tmp_path, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected_text"),
     [
         (("--cluster=0",), "--ckpt-cluster 0"),
         (("--cluster=" + ",".join(map(str, range(1, 23))),), "22 clusters"),
@@ -126,10 +126,10 @@ def test_a_directory_that_was_changed_is_named(tmp_path, capsys) -> None:
         (("--arrivals=exponential:1",), "Valid values:"),
     ],
 )
-def test_errors_end_with_4_and_say_what_is_wrong(words, says, directory, capsys) -> None:
+def test_errors_exit_with_4_and_state_the_cause(words, expected_text, directory, capsys) -> None:
     assert main(["simulate", str(directory), *words]) == 4
     output = capsys.readouterr().err
-    assert says in output
+    assert expected_text in output
     assert "Traceback" not in output
 
 
@@ -141,7 +141,7 @@ def test_a_directory_that_holds_no_run(name, tmp_path, capsys) -> None:
 
 def test_a_run_that_did_not_end_well_has_nothing_to_simulate(tmp_path, capsys) -> None:
     made = tmp_path / "failed"
-    make_run(made, fails=True)
+    write_run(made, fails=True)
     code = main(["simulate", str(made), "--cluster=16000", "--runs=10"])
     assert code in {0, 4}
     assert "Traceback" not in capsys.readouterr().err

@@ -86,20 +86,20 @@ def test_a_row_for_each_model_and_cluster_and_a_formula_for_each_figure(size, ro
 
 
 @pytest.mark.parametrize("budget", ["1%", "2%"])
-def test_other_load_budgets_stand_beside_the_one_of_the_run(size, budget: str) -> None:
+def test_other_load_budgets_are_shown_next_to_the_one_of_the_run(size, budget: str) -> None:
     """The same four load budgets are shown, whichever budget is chosen."""
     text = size("--cluster=16000", "--model=llama3-405b", f"--ckpt-load-budget={budget}")
     words = "102 GB/s in 55.7 s 51 GB/s in 111 s 25.5 GB/s in 3.71 min 10.2 GB/s in 9.28 min"
     assert words in " ".join(text.split())
 
 
-def test_a_larger_cluster_asks_for_more(rows) -> None:
+def test_a_larger_cluster_requires_more(rows) -> None:
     found = [rates_of(row)["sync"] for row in rows("--model=llama3-1t", "--cluster=1000,16000,100000")]
     assert found == sorted(found)
     assert found[-1] == pytest.approx(100 * found[0])
 
 
-def test_a_published_table_stands_beside_what_is_asked(size) -> None:
+def test_a_published_table_is_shown_next_to_what_is_requested(size) -> None:
     words = ("--model=llama3-405b", "--table=superpod-h100")
     table = json.loads(size("--json", *words))["table"]
     assert "RA-11333-001" in table["source"]
@@ -136,7 +136,7 @@ def test_a_table_of_one_s_own(size, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected_text"),
     [
         ("", "has no name"),
         ('name = "a"\ntitle = "b"\nsource = "c"', "levels is a list"),
@@ -151,11 +151,11 @@ def test_a_table_of_one_s_own(size, tmp_path) -> None:
         ("name = [", "Invalid value"),
     ],
 )
-def test_a_table_that_is_none_is_said_to_be(text, says, tmp_path, capsys) -> None:
+def test_an_invalid_gate_table_is_reported_as_invalid(text, expected_text, tmp_path, capsys) -> None:
     file = tmp_path / "ours.toml"
     file.write_text(text)
     assert main(["size", "--cluster=16000", f"--table={file}"]) == 4
-    assert says in capsys.readouterr().err
+    assert expected_text in capsys.readouterr().err
 
 
 def test_the_page_has_the_tables_and_a_picture(size, tmp_path) -> None:
@@ -168,7 +168,7 @@ def test_the_page_has_the_tables_and_a_picture(size, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected_text"),
     [
         (("--cluster=0",), "--ckpt-cluster 0"),
         (("--cluster=16000,many",), "many"),
@@ -188,14 +188,14 @@ def test_the_page_has_the_tables_and_a_picture(size, tmp_path) -> None:
         (("--table=./nothing.toml",), "cannot be read"),
     ],
 )
-def test_errors_end_with_4_and_say_what_is_wrong(words, says, capsys) -> None:
+def test_errors_exit_with_4_and_state_the_cause(words, expected_text, capsys) -> None:
     try:
         code = main(["size", "--cluster=16000", *words])
     except SystemExit as ended:
         code = ended.code
     assert code == 4
     output = capsys.readouterr().err
-    assert says in output
+    assert expected_text in output
     assert "Traceback" not in output
 
 

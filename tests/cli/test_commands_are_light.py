@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.evidence.history import append_run
-from tests.support import made_up_run
+from tests.support import synthetic_run
 
 BLOCKED = ("torch", "mpi4py", "pytest", "_pytest", "xdist", "pytest_benchmark", "numpy", "psutil")
 
@@ -19,12 +19,12 @@ BLOCKED = ("torch", "mpi4py", "pytest", "_pytest", "xdist", "pytest_benchmark", 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     directory = tmp_path_factory.mktemp("run") / "run"
-    made_up_run.make_run(directory)
+    synthetic_run.write_run(directory)
     return directory
 
 
 @pytest.fixture(scope="module")
-def kept(run, tmp_path_factory):
+def run_directory(run, tmp_path_factory):
     history = tmp_path_factory.mktemp("history") / "kept"
     append_run(history, json.loads((run / "report.json").read_text()), run)
     return history
@@ -37,7 +37,7 @@ def kept(run, tmp_path_factory):
      ["judge", "DLIO", "--cluster=16000", "--html=PAGE"], ["plan", "--cluster=64"]],
     ids=" ".join,
 )  # fmt: skip
-def test_they_need_neither_torch_nor_mpi_nor_pytest(run, kept, tmp_path, words):
+def test_they_need_neither_torch_nor_mpi_nor_pytest(run, run_directory, tmp_path, words):
     """The commands work in an environment where importing torch, MPI or pytest raises an error."""
     blocked = tmp_path / "blocked"
     for name in BLOCKED:
@@ -49,7 +49,7 @@ def test_they_need_neither_torch_nor_mpi_nor_pytest(run, kept, tmp_path, words):
         start, end = f"2026-03-01T12:00:{10 * number:02}.000000", f"2026-03-01T12:00:{10 * number + 5:02}.000000"
         stats[f"save_ckpt{number}"] = {"start": start, "end": end, "duration": 5.0, "throughput": 104.704521 / 5}
     (tmp_path / "dlio" / "0_per_epoch_stats.json").write_text(json.dumps({"1": stats}))
-    names = {"RUN": run, "KEPT": kept, "DLIO": tmp_path / "dlio", "PAGE": tmp_path / "page.html"}
+    names = {"RUN": run, "KEPT": run_directory, "DLIO": tmp_path / "dlio", "PAGE": tmp_path / "page.html"}
     for name, path in names.items():
         words = [word.replace(name, str(path)) for word in words]
     checkout = Path(__file__).resolve().parents[2]

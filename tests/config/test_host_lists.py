@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.parsers import MAXIMUM_HOSTS, read_hosts
 
 
-def _said(value: str) -> list[str]:
+def _refusal(value: str) -> list[str]:
     return [f"{host.name}:{host.slots}" for host in read_hosts(value)]
 
 
@@ -23,7 +23,7 @@ def _said(value: str) -> list[str]:
     ],
 )
 def test_ranges_are_hosts_of_their_own(value, expected):
-    assert _said(value) == expected
+    assert _refusal(value) == expected
 
 
 @given(st.integers(0, 5000), st.integers(0, 50), st.integers(1, 6), st.integers(1, 64))
@@ -36,7 +36,7 @@ def test_a_range_names_each_of_its_numbers_once_in_order(first, more, width, slo
 @pytest.mark.parametrize(
     "value", ["n[]", "n[a-b]", "n[1-]", "n[4-1]", "n[1-9/2]", "n[1-2", "n1-2]", "n[[1]]", "a b", "n[１]"]
 )
-def test_what_is_no_range_is_refused(value):
+def test_an_invalid_range_is_refused(value):
     with pytest.raises(ValueError, match=r"not a range|not host:slots"):
         read_hosts(value)
 
@@ -56,7 +56,7 @@ def test_more_hosts_than_there_can_be_are_refused(value):
 )
 def test_lines_of_host_files_are_read(tmp_path, lines, expected):
     (tmp_path / "hosts").write_text(lines)
-    assert _said(f"@{tmp_path}/hosts") == expected
+    assert _refusal(f"@{tmp_path}/hosts") == expected
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from pytest_ckpt.facts.models import Model
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.strict_json import parse
 from tests.support.doc_pages import DOCS
-from tests.support.fuzz.families import python_words
-from tests.support.fuzz.mutations import other_json
+from tests.support.fuzz.families import python_jargon
+from tests.support.fuzz.mutations import change_json
 from tests.support.machine import need
 from tests.support.public_models import LLAMA_4_SCOUT, PUBLIC, QWEN3_NEXT, sizes
 
@@ -261,16 +261,16 @@ def test_any_change_of_a_configuration_is_counted_or_refused_in_a_sentence() -> 
     changed: dict[str, dict[str, Any]] = {}
     for number in range(120):
         rng = Random(number)
-        data, what = other_json(rng, json.dumps(rng.choice([SMALL, NESTED])).encode(), lines=False)
+        data, what = change_json(rng, json.dumps(rng.choice([SMALL, NESTED])).encode(), lines=False)
         with contextlib.suppress(ValueError):
             given = parse(data)
             if isinstance(given, dict) and isinstance(given.get("model_type"), str):
                 changed[f"{number}: {what}"] = given
     assert len(changed) > 40
-    assert not {what: words for what, words in said_of_each(changed).items() if python_words(words)}
+    assert not {what: words for what, words in refusals_by_name(changed).items() if python_jargon(words)}
 
 
-def said_of_each(configs: dict[str, dict[str, Any]]) -> dict[str, str]:
+def refusals_by_name(configs: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Return the message that refuses each configuration, by name; empty if the library counts it."""
     said = {}
     for what, answer in answers_to(configs).items():

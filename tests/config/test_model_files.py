@@ -94,7 +94,7 @@ def test_the_same_model_has_the_workload_s_count(chosen) -> None:
     )
 
 
-def test_a_toml_file_says_what_a_configuration_says(chosen) -> None:
+def test_a_toml_file_states_what_a_configuration_states(chosen) -> None:
     text = """
 layers = 32
 hidden = 4096
@@ -185,13 +185,13 @@ def test_an_optimizer_that_is_none(chosen, text: str, what: str) -> None:
         chosen("a.toml", SMALL + PARALLEL, ckpt_optimizer=text)
 
 
-def test_what_is_said_beside_a_file_stands_above_it(chosen) -> None:
+def test_what_is_reported_beside_a_file_stands_above_it(chosen) -> None:
     model = chosen("small.toml", SMALL + PARALLEL, "tp=2,dp=4,zero=1")
     assert (model.tensor_parallel, model.processes, model.zero_stage) == (2, 8, 1)
     assert model.name != chosen("small.toml", SMALL + PARALLEL).name
 
 
-def test_files_stand_beside_models_of_the_workload(tmp_path, monkeypatch) -> None:
+def test_files_are_shown_next_to_models_of_the_workload(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(SMALL + PARALLEL)
     of = resolve({"ckpt_model": "./small.toml,llama3-70b,llama3-8b"}, {})
@@ -273,7 +273,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "text", "what"), WRONG)
-def test_what_is_wrong_with_a_file_is_said_in_a_sentence(chosen, name: str, text: str, what: str) -> None:
+def test_an_error_in_a_file_is_reported_in_a_sentence(chosen, name: str, text: str, what: str) -> None:
     with pytest.raises(UsageError) as error:
         chosen(name, text)
     assert what in error.value.what

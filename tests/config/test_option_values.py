@@ -21,7 +21,7 @@ from pytest_ckpt.facts.options import OPTIONS, option_of
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError
-from tests.support.said_in_three_places import KEYS, VALUES, named, settings_of
+from tests.support.option_examples import KEYS, VALUES, as_options, settings_of
 from tests.support.selection import examples
 
 # --- valid values ----------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_hosts_come_from_a_file_of_open_mpi_or_slurm(tmp_path):
     assert [(h.name, h.slots) for h in settings_of({"hosts": f"@{file}"}).hosts] == [("n1", 4), ("n2", 2), ("n3", 1)]
 
 
-def test_processes_are_the_slots_of_the_hosts_unless_said():
+def test_processes_are_the_slots_of_the_hosts_unless_stated():
     assert settings_of({"hosts": "n1:4,n2:2"}).ranks == 6
     assert settings_of({"hosts": "n1:4,n2:2", "ranks": "3"}).ranks == 3
 
@@ -92,7 +92,7 @@ def test_a_confidence_plans_as_many_operations_as_show_it_and_no_fewer_than_the_
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected_text"),
     [
         ("99", "confidence and share in percent are expected, such as 95/99"),
         ("95/99/1", "confidence and share in percent are expected"),
@@ -108,10 +108,10 @@ def test_a_confidence_plans_as_many_operations_as_show_it_and_no_fewer_than_the_
         ("95/99.95", "5,990 saves and loads would be needed, and a run has at most 4,093"),
     ],
 )
-def test_a_confidence_that_no_run_shows_is_refused_with_what_is_expected(text, says):
+def test_a_confidence_that_no_run_shows_is_refused_with_what_is_expected(text, expected_text):
     with pytest.raises(UsageError) as refusal:
         settings_of({"confidence": text})
-    assert says in str(refusal.value)
+    assert expected_text in str(refusal.value)
     assert "such as 95/99" in refusal.value.remedy
 
 
@@ -179,8 +179,8 @@ def test_the_words_for_another_command_give_the_same_settings(keys):
     ("typo", "meant"),
     [("--ckpt-targt=x", "--ckpt-target"), ("--ckpt-save-bugdet=3%", "--ckpt-save-budget"), ("--clustr=3", "--cluster")],
 )
-def test_a_typing_error_in_an_option_gets_a_suggestion(front_door, capsys, typo, meant):
-    result = front_door(typo)
+def test_a_typing_error_in_an_option_gets_a_suggestion(run_pytest, capsys, typo, meant):
+    result = run_pytest(typo)
     assert result.ret == 4
     assert f"did you mean '{meant}'?" in result.stderr.str()
     with pytest.raises(SystemExit) as end:
@@ -189,10 +189,10 @@ def test_a_typing_error_in_an_option_gets_a_suggestion(front_door, capsys, typo,
     assert f"did you mean '{meant}'?" in capsys.readouterr().err
 
 
-def test_an_option_of_another_plugin_that_begins_like_ours_is_its_own(front_door, pytester):
+def test_an_option_of_another_plugin_that_begins_like_ours_is_its_own(run_pytest, pytester):
     pytester.makeconftest("def pytest_addoption(parser): parser.addoption('--ckpt-colour')")
     pytester.makepyfile("def test_nothing(): pass")
-    front_door("--ckpt-colour=red").assert_outcomes(passed=1)
+    run_pytest("--ckpt-colour=red").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize(
@@ -237,15 +237,17 @@ def test_an_engine_that_saves_the_state_itself_takes_no_strategy_that_needs_a_co
     own = EngineSpec(name="own", help="", make="a:b", memory=MemoryRule(process_bytes=1))
     engines = known_engines([own])
     with pytest.raises(UsageError, match=r"(?s)--ckpt-strategy async with --ckpt-engine own: .*Take stream or torch"):
-        resolve(named({"strategy": "async", "engine": "own"}), {}, engines=engines)
+        resolve(as_options({"strategy": "async", "engine": "own"}), {}, engines=engines)
 
 
 def test_an_engine_whose_library_is_missing_names_what_brings_it(monkeypatch):
     monkeypatch.setattr(
         "pytest_ckpt.config.engines.missing_packages", lambda spec: [n for n in spec.packages if n == "safetensors"]
     )
-    says = r"(?s)needs the package safetensors, which is not installed.*pip install 'pytest-ckpt\[safetensors\]'"
-    with pytest.raises(UsageError, match=says):
+    expected_text = (
+        r"(?s)needs the package safetensors, which is not installed.*pip install 'pytest-ckpt\[safetensors\]'"
+    )
+    with pytest.raises(UsageError, match=expected_text):
         check_installed(next(spec for spec in BUILT_IN if spec.name == "safetensors"))
 
 
@@ -262,7 +264,7 @@ def test_endpoints_are_urls_each_once(stated, endpoints):
     "s3.array.example:9000", "ftp://host", "http://host/path", "http://host?a=b", "http://host:port", "http://",
     "http://me:word@host", "embedded,http://host", "http://a b", "http://[::1",
 ])  # fmt: skip
-def test_what_is_no_endpoint_is_refused(stated):
+def test_an_invalid_endpoint_is_refused(stated):
     with pytest.raises(UsageError) as refused:
         resolve({"ckpt_endpoint": stated}, {})
     assert "--ckpt-endpoint" in refused.value.what
@@ -282,7 +284,7 @@ def test_the_rate_of_a_network_is_in_bytes_or_in_bits():
 
 
 @pytest.mark.parametrize("given", ["0GB/s", "fast", "200gb/s", "-1GB/s", "bit"])
-def test_what_is_no_rate_of_a_network_is_refused(given):
+def test_an_invalid_network_rate_is_refused(given):
     with pytest.raises(UsageError, match="--ckpt-nic-rate"):
         resolve({"ckpt_nic_rate": given}, {})
 
@@ -315,7 +317,7 @@ def test_a_ceiling_is_of_saves_and_of_loads(stated, vendor_max_rates):
 
 
 @pytest.mark.parametrize("stated", ["0GB/s", "fast", "1GB:2GB:3GB", "1GB:", "-1GB", "1GB,2GB"])
-def test_what_is_no_ceiling_is_refused(stated):
+def test_an_invalid_ceiling_is_refused(stated):
     with pytest.raises(UsageError, match="--ckpt-suite=scaling:vendor-max-rate"):
         resolve({"ckpt_vendor_max_rate": stated}, {})
 
@@ -330,17 +332,17 @@ def test_a_codec_has_a_level(text):
 
 
 @pytest.mark.parametrize("text", NO_CODECS)
-def test_a_codec_that_there_is_not_says_which_there_are(text):
+def test_an_unknown_codec_lists_the_available_codecs(text):
     with pytest.raises(ValueError, match="expected"):
         parsers.read_codec(text)
 
 
 def test_a_codec_whose_library_is_missing_names_what_brings_it(monkeypatch):
     monkeypatch.setattr("pytest_ckpt.config.engines.importlib.util.find_spec", lambda _: None)
-    says = (
+    expected_text = (
         r"(?s)--ckpt-strategy=compressed:codec lz4:0 needs the package lz4, .*pip install 'pytest-ckpt\[compressed\]'"
     )
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=expected_text):
         check_codec_installed(settings_of({"strategy": "compressed", "compress": "lz4", "engine": "stream"}))
     # A codec is not required if no option requests it.
     check_codec_installed(settings_of({"engine": "stream"}))
@@ -367,7 +369,7 @@ def test_metrics_go_to_a_file_or_to_an_endpoint(stated, destination):
     "ckpt.txt", "/var/lib/.prom", "http://host:4318", "otlp://", "otlp://host/v1/metrics", "otlp://host:port",
     "otlp://host?a=b", "otlp://a b", "otlp://me:word@host", "otlp://[::1",
 ])  # fmt: skip
-def test_what_is_no_destination_of_metrics_is_refused(stated):
+def test_an_invalid_destination_of_metrics_is_refused(stated):
     with pytest.raises(UsageError) as refused:
         resolve({"ckpt_metrics": stated}, {})
     assert "--ckpt-metrics" in refused.value.what

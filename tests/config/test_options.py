@@ -18,7 +18,7 @@ from pytest_ckpt.grading.document import disclosures
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError
-from tests.support.said_in_three_places import KEYS, VALUES, named, settings_of
+from tests.support.option_examples import KEYS, VALUES, as_options, settings_of
 
 # The options that the documentation promises to scripts.
 CONTRACT = {
@@ -48,12 +48,12 @@ CONTRACT = {
 FILES = ("config", "actions")
 
 
-def origin_of(of, flag):
+def origin_of_option(of, flag):
     return next(o for o in of.origins if o.option == flag)
 
 
 def origin(of, key):
-    return origin_of(of, "--ckpt-" + key.replace("_", "-"))
+    return origin_of_option(of, "--ckpt-" + key.replace("_", "-"))
 
 
 def refused(key, file, text):
@@ -85,7 +85,7 @@ def test_every_option_of_the_contract_is_tried_here():
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=[o.key for o in OPTIONS])
-def test_every_row_of_the_table_is_whole(option):
+def test_every_row_of_the_table_is_complete(option):
     assert option.group in GROUPS
     assert set(option.roles) <= set(ROLES)
     assert callable(getattr(parsers, option.parse))
@@ -99,7 +99,7 @@ def test_every_field_of_the_settings_but_two_is_an_option_s():
     assert sorted([*fields, "effort", "origins"]) == sorted(f.name for f in dataclasses.fields(Settings))
 
 
-def test_what_a_certificate_discloses_is_said_by_the_option_s_row():
+def test_what_a_certificate_discloses_is_reported_by_the_option_s_row():
     gates = Gates(name="", text="")
     for option in OPTIONS:
         if option.key not in FILES:
@@ -186,7 +186,7 @@ def test_the_types_of_toml_are_taken_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected_text"),
     [
         ('[strategy.incremental]\nchnged = "5%"', ["no parameter 'chnged'", "did you mean 'changed'?"]),
         ('[strategy.sync]\nchanged = "5%"', ["'sync' has no parameter 'changed'", "incremental, hybrid"]),
@@ -202,9 +202,9 @@ def test_the_types_of_toml_are_taken_too(tmp_path):
         ('ckpt_save_budget = ""', ["--ckpt-save-budget has no value"]),
     ],
 )
-def test_a_toml_file_with_a_mistake_is_named(text, says, tmp_path):
+def test_a_toml_file_with_a_mistake_is_named(text, expected_text, tmp_path):
     said = refused("config", tmp_path / "array.toml", text)
-    for word in says:
+    for word in expected_text:
         assert word in said
 
 
@@ -221,7 +221,7 @@ def test_an_endurance_lasts_no_longer_than_it_can_be_recorded():
         settings_of({"duration": "721h"})
 
 
-def test_a_wrong_value_says_where_it_was_written(tmp_path):
+def test_a_wrong_value_states_where_it_was_written(tmp_path):
     file = tmp_path / "array.toml"
     file.write_text('ckpt_save_budget = "101%"')
     with pytest.raises(UsageError, match=r"--ckpt-save-budget 101% \(in .*array.toml\)"):
@@ -281,11 +281,11 @@ def test_a_parameter_in_a_file_counts_for_names_of_the_command_line(tmp_path):
     file.write_text('[strategy.hybrid]\nchanged = "10%"\nfull-every = 5\n[suite.endurance]\nnear-full = true\n')
     of = settings_of({"config": str(file), "strategy": "incremental:full-every=4"})
     assert (of.changed_pages, of.full_every, of.near_full) == (0.1, 4, True)
-    assert origin_of(of, "--ckpt-strategy=incremental:changed").source == str(file)
+    assert origin_of_option(of, "--ckpt-strategy=incremental:changed").source == str(file)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "expected_text"),
     [
         ({"strategy": "incremental:chnged=5%"}, ["'incremental' has no parameter 'chnged'", "did you mean 'changed'?"]),
         ({"strategy": "incremntal:changed=5%"}, ["'incremntal' has no parameter", "did you mean 'incremental'?"]),
@@ -302,10 +302,10 @@ def test_a_parameter_in_a_file_counts_for_names_of_the_command_line(tmp_path):
         ({"engine": "stream:"}, ["--ckpt-engine stream:: one of stream, torch"]),
     ],
 )
-def test_a_mistake_in_a_parameter_is_named_as_it_was_written(given, says):
+def test_a_mistake_in_a_parameter_is_named_as_it_was_written(given, expected_text):
     with pytest.raises(UsageError) as refusal:
         settings_of(given)
-    for word in says:
+    for word in expected_text:
         assert word in str(refusal.value)
 
 
@@ -314,16 +314,16 @@ def test_a_parameter_of_several_names_is_written_behind_each(owner):
     assert settings_of({"strategy": f"{owner}:changed=10%"}).changed_pages == 0.1
 
 
-def test_every_parameter_is_written_as_its_row_says(tmp_path):
+def test_every_parameter_is_written_as_its_row_states(tmp_path):
     for option in OPTIONS:
         if option.parent in LISTS:
             for owner in option.owners:
                 of = settings_of({option.parent: f"{option.name}={option.example}"})
-                assert origin_of(of, option.flag).value == option.example
+                assert origin_of_option(of, option.flag).value == option.example
                 file = tmp_path / "array.toml"
                 file.write_text(f"[{option.parent}.\"{owner}\"]\n{option.name} = '{option.example}'\n")
                 of = settings_of({"config": str(file)})
-                assert origin_of(of, option.flag).value == option.example
+                assert origin_of_option(of, option.flag).value == option.example
 
 
 def test_parameters_have_names_of_their_own_and_owners_that_there_are():
@@ -373,12 +373,12 @@ def test_commands_come_from_the_file_of_actions(tmp_path):
         "fail-drive 7", "replace-drive 7", "rolling-restart"
     )  # fmt: skip
     assert (of.snapshot_command, of.remove_snapshot_command) == ("take", "remove")
-    assert origin_of(of, "--ckpt-actions [power_cut] command").source == str(file)
+    assert origin_of_option(of, "--ckpt-actions [power_cut] command").source == str(file)
     assert settings_of(ini={"actions": str(file)}).power_cuts == 10
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected_text"),
     [
         ("", ["the file has no entries", "Example: power_cut"]),
         ("[power]\ncommand = 'x'", ["unknown table 'power'", "did you mean 'power_cut'?"]),
@@ -389,9 +389,9 @@ def test_commands_come_from_the_file_of_actions(tmp_path):
         ("[upgrade", ["it is not TOML"]),
     ],
 )
-def test_a_mistake_in_the_file_of_actions_is_named(text, says, tmp_path):
+def test_a_mistake_in_the_file_of_actions_is_named(text, expected_text, tmp_path):
     said = refused("actions", tmp_path / "actions.toml", text)
-    for word in says:
+    for word in expected_text:
         assert word in said
 
 
@@ -411,7 +411,7 @@ def test_a_mistake_in_the_file_of_actions_is_named(text, says, tmp_path):
     ],
 )
 def test_the_certificates_of_an_endpoint_come_from_the_environment(given, environment, expected):
-    of = resolve(named(given), {}, environment=environment)
+    of = resolve(as_options(given), {}, environment=environment)
     assert of.ca_bundle == expected
-    source = origin_of(of, "AWS_CA_BUNDLE").source
+    source = origin_of_option(of, "AWS_CA_BUNDLE").source
     assert source.startswith("environment variable ") is (expected is not None)

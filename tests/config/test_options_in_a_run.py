@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from tests.support.said_in_three_places import settings_of
+from tests.support.option_examples import settings_of
 
 TINY = "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=1", "--ckpt-profile=smoke"
 
@@ -20,34 +20,34 @@ TINY = "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=1", "--ckpt-p
         ("pyproject.toml", '[tool.pytest.ini_options]\nckpt_target = "{target}"\nckpt_cluster = 0\n'),
     ],
 )
-def test_pytest_s_own_files_are_read(front_door, pytester, name, text):
+def test_pytest_s_own_files_are_read(run_pytest, pytester, name, text):
     target = pytester.mkdir("target")
     (pytester.path / name).write_text(text.format(target=target))
-    result = front_door()
+    result = run_pytest()
     assert result.ret == 4
     assert "--ckpt-cluster 0 (in pytest configuration)" in result.stderr.str()
 
 
-def test_a_target_in_the_toml_file_is_enough(front_door, pytester):
+def test_a_target_in_the_toml_file_is_enough(run_pytest, pytester):
     (pytester.path / "array.toml").write_text('ckpt_target = "missing"\nckpt_cluster = 16000\n')
-    result = front_door("--ckpt-config=array.toml")
+    result = run_pytest("--ckpt-config=array.toml")
     assert result.ret == 4
     assert "missing does not exist" in result.stderr.str()
 
 
-def test_an_empty_line_of_the_configuration_says_nothing(front_door, pytester):
+def test_an_empty_line_of_the_configuration_states_nothing(run_pytest, pytester):
     pytester.mkdir("target")
     (pytester.path / "pytest.ini").write_text("[pytest]\nckpt_save_budget =\nckpt_target =\n")
-    assert front_door().ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert run_pytest().ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_usual(front_door, pytester):
+def test_the_report_states_where_every_value_came_from_and_discloses_what_is_not_usual(run_pytest, pytester):
     pytester.mkdir("target")
     (pytester.path / "array.toml").write_text('ckpt_save_budget = "3%"\nckpt_load_budget = "3%"\n')
     (pytester.path / "pytest.ini").write_text(
         "[pytest]\nckpt_cluster = 24000\nckpt_save_budget = 4%\nckpt_load_budget = 4%\nckpt_config = array.toml\n"
     )
-    result = front_door("-k", "no_test_has_this_name", "--ckpt-target=target", "--ckpt-load-budget=2%", *TINY)
+    result = run_pytest("-k", "no_test_has_this_name", "--ckpt-target=target", "--ckpt-load-budget=2%", *TINY)
     assert result.ret == 8
     report = json.loads((pytester.path / "ckpt-report" / "report.json").read_text())
     stated = {s["option"]: (s["value"], s["source"]) for s in report["settings"]}
@@ -68,10 +68,10 @@ def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_u
     }
 
 
-def test_listing_the_tests_launches_nothing_and_writes_nothing(front_door, pytester):
+def test_listing_the_tests_launches_nothing_and_writes_nothing(run_pytest, pytester):
     target = pytester.mkdir("target")
     asked = sum(r.suite == "performance" and r.is_requested(settings_of()) for r in REQUIREMENTS.values())
-    result = front_door(
+    result = run_pytest(
         "--collect-only", "-q", "--ckpt-target=target", "--cluster=16000", "--ckpt-gate-table=speed-only", *TINY
     )
     assert result.ret == 0

@@ -26,9 +26,9 @@ def our_lines(text):
     return part[: part.index("\n\n", part.index(f"pytest-ckpt: {GROUPS[-1]}:"))].splitlines()
 
 
-def test_pytest_s_help_lists_the_options_of_daily_use_with_their_words_and_defaults(front_door, monkeypatch):
+def test_pytest_s_help_lists_the_options_of_daily_use_with_their_words_and_defaults(run_pytest, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    text = front_door("--help").stdout.str()
+    text = run_pytest("--help").stdout.str()
     groups = {name: text.split(f"\npytest-ckpt: {name}:\n")[1].split("\n\n")[0] for name in GROUPS}
     listed = [option for option in OPTIONS if option.is_option and option.is_listed]
     for option in listed:
@@ -38,21 +38,21 @@ def test_pytest_s_help_lists_the_options_of_daily_use_with_their_words_and_defau
         assert (flag if option.is_flag else f"{flag}={option.metavar}") in stated
     found = [re.findall(r"^  -", group, re.MULTILINE) for group in groups.values()]
     assert sum(map(len, found)) == len(listed)
-    assert "pytest-ckpt options" in one_line_of(groups, "config")
+    assert "pytest-ckpt options" in summary_of_option(groups, "config")
 
 
-def test_our_part_of_pytest_s_help_is_one_page(front_door, monkeypatch):
+def test_our_part_of_pytest_s_help_is_one_page(run_pytest, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert len(our_lines(front_door("--help").stdout.str())) <= 45
+    assert len(our_lines(run_pytest("--help").stdout.str())) <= 45
 
 
-def one_line_of(groups, key):
+def summary_of_option(groups, key):
     option = option_of(key)
     return next(line for line in groups[option.group].splitlines() if line.strip().startswith(option.flags[0]))
 
 
-def test_pytest_s_help_lists_every_name_for_configuration_files(front_door):
-    text = front_door("--help").stdout.str()
+def test_pytest_s_help_lists_every_name_for_configuration_files(run_pytest):
+    text = run_pytest("--help").stdout.str()
     for option in OPTIONS:
         is_there = re.search(rf"^  {option.ini_name} \(string\)", text, re.MULTILINE)
         assert bool(is_there) is option.is_option
@@ -145,10 +145,10 @@ def test_the_command_names_the_nearest_option(capsys):
 
 # Parameters have these names only inside the program.
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.parent], ids=lambda option: option.key)
-def test_a_parameter_as_an_option_of_its_own_is_refused_and_told_how_it_is_written(front_door, capsys, option):
+def test_a_parameter_as_an_option_of_its_own_is_refused_and_told_how_it_is_written(run_pytest, capsys, option):
     word = "--ckpt-" + option.key.replace("_", "-")
     if option.key in ("near_full", "upgrade_command"):
-        result = front_door(f"{word}=1", "--ckpt-target=x")
+        result = run_pytest(f"{word}=1", "--ckpt-target=x")
         assert result.ret == 4
         assert f"{word} is not an option: write {option.flag}." in result.stderr.str()
     with pytest.raises(SystemExit) as end:
@@ -157,9 +157,9 @@ def test_a_parameter_as_an_option_of_its_own_is_refused_and_told_how_it_is_writt
     assert f"(write {option.flag})" in capsys.readouterr().err
 
 
-def test_help_with_a_target_starts_nothing(front_door, pytester):
+def test_help_with_a_target_starts_nothing(run_pytest, pytester):
     (pytester.path / "target").mkdir()
     for asked in ("--help", "--version"):
-        assert front_door("--ckpt-target=target", "--cluster=16000", asked).ret == 0
+        assert run_pytest("--ckpt-target=target", "--cluster=16000", asked).ret == 0
     assert not any((pytester.path / "target").iterdir())
     assert not (pytester.path / "ckpt-report").exists()

@@ -10,11 +10,11 @@ import pytest
 
 from pytest_ckpt.config.pattern_files import load_pattern, shipped_path
 from pytest_ckpt.support.errors import UsageError
-from tests.support.fuzz.families import python_words
+from tests.support.fuzz.families import python_jargon
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "expected_text"),
     [
         (b'{"form": \xad1}', "it is not UTF-8: invalid start byte at byte 9"),
         (b"\xff\xfe{\0", "it is not UTF-8"),
@@ -22,12 +22,12 @@ from tests.support.fuzz.families import python_words
         (b"[" * 100_000, "."),
     ],
 )
-def test_what_is_no_pattern_is_refused_with_a_sentence(data: bytes, says: str, tmp_path: Path) -> None:
+def test_an_invalid_pattern_is_refused_with_a_sentence(data: bytes, expected_text: str, tmp_path: Path) -> None:
     file = tmp_path / "pattern.json"
     file.write_bytes(data)
     with pytest.raises(UsageError) as refused:
         load_pattern(str(file), "show")
-    assert says in refused.value.what
+    assert expected_text in refused.value.what
     assert "codec" not in refused.value.what
     assert refused.value.what.startswith(f"show {file}: ")
 
@@ -48,5 +48,5 @@ def test_a_value_of_another_kind_is_refused_in_words_of_no_program(name: str, va
     for changed in ({**document, name: value}, {**document, "steps": [[*document["steps"][0][:-1], value]]}):
         file.write_text(json.dumps(changed))
         found = refusal(file)
-        assert python_words(found) == []
+        assert python_jargon(found) == []
         assert not any(word in found for word in ("object", "must be", "instances of"))

@@ -13,7 +13,7 @@ from pytest_ckpt.config.system_description import check_described, read_system, 
 from pytest_ckpt.facts.system import FACTS, PICTURE, REPEATED, missing_facts
 from pytest_ckpt.report.html import write_certificate
 from pytest_ckpt.support.errors import UsageError
-from tests.support import made_up_run
+from tests.support import synthetic_run
 
 NEEDED = [f"{table}.{fact.name}" for table, facts in FACTS.items() for fact in facts if fact.needed]
 
@@ -59,7 +59,7 @@ def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):
         (None, "it cannot be read"),
     ],
 )
-def test_what_is_wrong_in_the_description_is_named(tmp_path, text, why):
+def test_errors_in_the_description_are_named(tmp_path, text, why):
     file = tmp_path / "system.toml"
     if text is not None:
         file.write_text(text)
@@ -69,7 +69,7 @@ def test_what_is_wrong_in_the_description_is_named(tmp_path, text, why):
 
 
 @pytest.mark.parametrize("left_out", NEEDED)
-def test_a_run_that_requires_a_description_names_what_it_does_not_tell(tmp_path, left_out):
+def test_a_run_that_requires_a_description_names_what_it_does_not_report(tmp_path, left_out):
     file = tmp_path / "system.toml"
     table, name = left_out.split(".")
     lines = filled(template()).splitlines()
@@ -83,20 +83,20 @@ def test_a_run_that_requires_a_description_names_what_it_does_not_tell(tmp_path,
     assert "doctor --write-system" in refused.value.remedy
 
 
-def test_nothing_told_lacks_all_that_is_needed_and_what_is_needed_is_enough():
+def test_an_empty_description_lacks_all_mandatory_fields_and_these_suffice():
     assert missing_facts(None) == NEEDED
     enough = {table: {f.name: "x" for f in facts if f.needed} for table, facts in FACTS.items()}
     check_described(enough, "mine")
 
 
 def page_of(tmp_path, system, grade="certified"):
-    document = made_up_run.make_run(tmp_path / "run")
+    document = synthetic_run.write_run(tmp_path / "run")
     document |= {"system": system, "system_lacks": missing_facts(system), "grade": grade}
     write_certificate(document, tmp_path / "page.html")
     return (tmp_path / "page.html").read_text()
 
 
-def test_a_certificate_without_a_description_says_so_first(tmp_path):
+def test_a_certificate_without_a_description_reports_it_first(tmp_path):
     page = page_of(tmp_path, None)
     assert "<dt>System</dt><dd>not described" in page
     assert "System under test" not in page
@@ -141,7 +141,7 @@ def test_a_picture_of_the_topology_is_in_the_certificate(tmp_path):
     file.write_text('[topology]\npicture = "drawn.png"\n')
     found = read_system(file)
     assert base64.b64decode(found["topology"]["picture"]) == (tmp_path / "drawn.png").read_bytes()
-    document = made_up_run.make_run(tmp_path / "run") | {"system": found}
+    document = synthetic_run.write_run(tmp_path / "run") | {"system": found}
     write_certificate(document, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "img-src data:" in page

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.check_command import anomaly_kinds, run_check
 from tests.support.checks_of_bytes import LIES
-from tests.support.made_check import kinds, made
 
 HERE = [
     "DIRECT.aligned",
@@ -34,8 +34,8 @@ ON_TWO = [
 
 
 @pytest.mark.parametrize("check", HERE)
-def test_a_local_disk_passes(check, make_home):
-    seen = made(check, make_home("disk"))
+def test_a_local_disk_passes(check, create_home):
+    seen = run_check(check, create_home("disk"))
     assert not seen.not_run
     assert seen.anomalies == ()
     assert seen.trials > 0
@@ -49,23 +49,23 @@ def test_honest_file_systems_pass(kind, mount):
     for check in HERE:
         directory = point / check
         directory.mkdir()
-        seen = made(check, directory)
+        seen = run_check(check, directory)
         assert (seen.anomalies, seen.not_run) == ((), ""), check
         assert seen.trials > 0
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("check", ON_TWO)
-def test_two_clients_of_one_disk_pass(check, make_home):
-    home = make_home("two")
-    seen = made(check, home, f"--second-directory={home}")
+def test_two_clients_of_one_disk_pass(check, create_home):
+    home = create_home("two")
+    seen = run_check(check, home, f"--second-directory={home}")
     assert (seen.anomalies, seen.not_run) == ((), "")
     assert seen.trials > 0
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_what_misbehaves_is_named(lie, make_home):
+def test_misbehaviour_is_named(lie, create_home):
     check, code, kind = LIES[lie]
-    seen = made(check, make_home("lie"), sabotage=code)
-    assert kind in kinds(seen), seen.anomalies
+    seen = run_check(check, create_home("lie"), sabotage=code)
+    assert kind in anomaly_kinds(seen), seen.anomalies
     assert all(anomaly.where and anomaly.seen and anomaly.expected for anomaly in seen.anomalies)

@@ -11,9 +11,9 @@ import pytest
 
 from pytest_ckpt.conformance.posix.durable import CutEvidence, describe_evidence, restart_in
 from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, POWER_CUTS
+from tests.support.check_command import anomaly_kinds, run_check
 from tests.support.crash_checks import SAVED_UNDER_THE_FINAL_NAME, SMALL
 from tests.support.machine import need, need_fuse
-from tests.support.made_check import kinds, made
 from tests.support.targets.misbehaving import misbehaving
 
 HERE = ["DURABLE.rank-killed", "ERRORS.acknowledged", "LIVE.calls"]
@@ -52,8 +52,8 @@ def as_root():
 
 
 @pytest.mark.parametrize("check", HERE)
-def test_a_local_disk_passes(check, make_home):
-    seen = made(check, make_home("disk"))
+def test_a_local_disk_passes(check, create_home):
+    seen = run_check(check, create_home("disk"))
     assert (seen.anomalies, seen.not_run) == ((), "")
     assert seen.trials > 0
 
@@ -66,7 +66,7 @@ def test_honest_file_systems_pass(kind, mount):
         directory, small = point / check, point / f"{check}-small"
         directory.mkdir()
         small.mkdir()
-        seen = made(check, directory, f"--small-directory={small}", share=0.3)
+        seen = run_check(check, directory, f"--small-directory={small}", share=0.3)
         assert (seen.anomalies, seen.not_run) == ((), ""), check
         assert seen.trials > 0
         assert not list(small.iterdir())
@@ -79,7 +79,7 @@ def test_acknowledged_saves_survive_real_power_cuts(kind, mount):
     point = mount(kind, 320)
     directory = point / "directory"
     directory.mkdir()
-    seen = made("DURABLE.power-cut", directory, f"--power-cut={cut_command(point)}", "--power-cuts=4", share=0.4)
+    seen = run_check("DURABLE.power-cut", directory, f"--power-cut={cut_command(point)}", "--power-cuts=4", share=0.4)
     assert (seen.anomalies, seen.not_run, seen.trials) == ((), "", 4)
     assert "none lost: with 95 % confidence at most 52.8 % of power cuts lose anything" in seen.facts["power cuts"]
     assert "(59 cuts would show 5 %, 299 cuts would show 1 %)" in seen.facts["power cuts"]
@@ -108,9 +108,9 @@ def test_what_was_acknowledged_and_not_made_durable_is_missed(kind, sabotage, lo
     directory = point / "directory"
     directory.mkdir()
     subprocess.run(["sync", "-f", str(directory)], check=True)
-    seen = made("DURABLE.power-cut", directory, command, "--power-cuts=1", sabotage=sabotage, share=0.1)
-    assert kinds(seen)
-    assert kinds(seen) <= losses
+    seen = run_check("DURABLE.power-cut", directory, command, "--power-cuts=1", sabotage=sabotage, share=0.1)
+    assert anomaly_kinds(seen)
+    assert anomaly_kinds(seen) <= losses
     assert "power cuts" not in seen.facts
 
 
@@ -130,21 +130,21 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
     directory = point / "directory"
     directory.mkdir()
     sabotage = "import pytest_ckpt.conformance.posix.durable as durable; durable.COMMAND_SECONDS = 1"
-    seen = made("DURABLE.power-cut", directory, f"--power-cut={command.replace('POINT', str(point))}", "--power-cuts=1",
-                sabotage=sabotage, share=0.1)  # fmt: skip
-    assert kinds(seen) == {kind}
+    power_cut = f"--power-cut={command.replace('POINT', str(point))}"
+    seen = run_check("DURABLE.power-cut", directory, power_cut, "--power-cuts=1", sabotage=sabotage, share=0.1)
+    assert anomaly_kinds(seen) == {kind}
     assert words in seen.anomalies[0].seen
     assert "power cuts" not in seen.facts
 
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("as_root")
-def test_a_command_that_removes_what_was_never_fsynced_is_no_power_cut(mount, make_home):
+def test_a_command_that_removes_what_was_never_fsynced_is_no_power_cut(mount, create_home):
     """DURABLE.power-cut detects a command that only imitates a power cut.
 
     This command reads the list of acknowledged names and removes all other files.
     """
-    point, home = mount("ext4", 96), make_home("witness")
+    point, home = mount("ext4", 96), create_home("witness")
     directory, witness, command = point / "directory", home / "witness", home / "cheat"
     directory.mkdir()
     witness.mkdir()
@@ -155,7 +155,9 @@ done
 """)
     command.chmod(0o755)
     words = (f"--power-cut={command}", "--power-cuts=1", f"--witness={witness}")
-    assert kinds(made("DURABLE.power-cut", directory, *words, share=0.1)) == {"acknowledged name lost in a power cut"}
+    assert anomaly_kinds(run_check("DURABLE.power-cut", directory, *words, share=0.1)) == {
+        "acknowledged name lost in a power cut"
+    }
 
 
 @pytest.mark.thorough
@@ -164,9 +166,9 @@ def test_a_target_that_does_not_come_back_fails_with_that_reason(mount):
     sabotage = "import pytest_ckpt.conformance.posix.durable as durable; durable.BACK_SECONDS = 1"
     command = f"--power-cut=umount {point}"
     # The empty directory below the unmounted file system must not pass for the target.
-    seen = made("DURABLE.power-cut", point, command, "--power-cuts=1", sabotage=sabotage, share=0.1, seconds=60)
+    seen = run_check("DURABLE.power-cut", point, command, "--power-cuts=1", sabotage=sabotage, share=0.1, seconds=60)
     subprocess.run(["mount", "-o", "loop", str(point.parent / "image"), str(point)], check=True)
-    assert kinds(seen) == {"the target did not come back after the power cut"}
+    assert anomaly_kinds(seen) == {"the target did not come back after the power cut"}
 
 
 def test_the_power_is_not_cut_without_command_or_elsewhere_kept_witness(mount):
@@ -174,18 +176,18 @@ def test_the_power_is_not_cut_without_command_or_elsewhere_kept_witness(mount):
     directory, witness = point / "directory", point / "witness"
     directory.mkdir()
     witness.mkdir()
-    assert "--ckpt-actions [power_cut] command" in made("DURABLE.power-cut", directory).not_run
-    seen = made("DURABLE.power-cut", directory, "--power-cut=true", f"--witness={witness}")
+    assert "--ckpt-actions [power_cut] command" in run_check("DURABLE.power-cut", directory).not_run
+    seen = run_check("DURABLE.power-cut", directory, "--power-cut=true", f"--witness={witness}")
     assert "is on the target itself" in seen.not_run
 
 
-def test_a_checkpoint_that_has_its_name_too_early_is_found(make_home):
-    seen = made("DURABLE.rank-killed", make_home("disk"), sabotage=SAVED_UNDER_THE_FINAL_NAME)
-    assert kinds(seen) == {"a broken checkpoint has its final name"}
+def test_a_checkpoint_that_has_its_name_too_early_is_found(create_home):
+    seen = run_check("DURABLE.rank-killed", create_home("disk"), sabotage=SAVED_UNDER_THE_FINAL_NAME)
+    assert anomaly_kinds(seen) == {"a broken checkpoint has its final name"}
 
 
-def test_damage_done_by_the_death_of_a_process_is_found(make_home):
-    home = make_home("disk")
+def test_damage_done_by_the_death_of_a_process_is_found(create_home):
+    home = create_home("disk")
     sabotage = f"""
 import os
 from pathlib import Path
@@ -197,14 +199,14 @@ def kill(self):
         os.truncate(path, 1000)
 Worker.kill = kill
 """
-    seen = made("DURABLE.rank-killed", home, sabotage=sabotage)
-    assert "an acknowledged checkpoint is damaged by the death of a process" in kinds(seen)
+    seen = run_check("DURABLE.rank-killed", home, sabotage=sabotage)
+    assert "an acknowledged checkpoint is damaged by the death of a process" in anomaly_kinds(seen)
     assert "shard-2 at byte 1,000" in seen.anomalies[0].where
 
 
-def test_a_call_that_fails_in_the_killed_process_is_named(make_home):
-    seen = made("DURABLE.rank-killed", make_home("disk"), sabotage=call_fails("fsync", "EIO"))
-    assert kinds(seen) == {"a call failed"}
+def test_a_call_that_fails_in_the_killed_process_is_named(create_home):
+    seen = run_check("DURABLE.rank-killed", create_home("disk"), sabotage=call_fails("fsync", "EIO"))
+    assert anomaly_kinds(seen) == {"a call failed"}
 
 
 @pytest.mark.parametrize(
@@ -216,12 +218,12 @@ def test_a_call_that_fails_in_the_killed_process_is_named(make_home):
         ("preadv", "EIO", "acknowledged bytes are not there"),
     ],
 )
-def test_an_error_is_named_with_its_call(call, error, kind, make_home):
-    seen = made("ERRORS.acknowledged", make_home("disk"), sabotage=call_fails(call, error))
-    assert kind in kinds(seen)
+def test_an_error_is_named_with_its_call(call, error, kind, create_home):
+    seen = run_check("ERRORS.acknowledged", create_home("disk"), sabotage=call_fails(call, error))
+    assert kind in anomaly_kinds(seen)
 
 
-def test_bytes_that_were_acknowledged_and_dropped_are_missed(make_home):
+def test_bytes_that_were_acknowledged_and_dropped_are_missed(create_home):
     # Every write is cut at 8 KiB and reports the full length.
     sabotage = """
 import os
@@ -231,19 +233,19 @@ def write(fd, data):
     return len(data)
 os.write = write
 """
-    seen = made("ERRORS.acknowledged", make_home("disk"), sabotage=sabotage)
-    assert kinds(seen) == {"acknowledged bytes are not there"}
+    seen = run_check("ERRORS.acknowledged", create_home("disk"), sabotage=sabotage)
+    assert anomaly_kinds(seen) == {"acknowledged bytes are not there"}
     assert "at byte 8,192" in seen.anomalies[0].where
 
 
 @pytest.mark.thorough
-def test_the_call_that_takes_longest_is_named(make_home):
+def test_the_call_that_takes_longest_is_named(create_home):
     sabotage = """
 import os, time
 true_fsync = os.fsync
 os.fsync = lambda fd: (time.sleep(0.5), true_fsync(fd))
 """
-    seen = made("LIVE.calls", make_home("disk"), sabotage=sabotage)
+    seen = run_check("LIVE.calls", create_home("disk"), sabotage=sabotage)
     assert seen.anomalies == ()
     assert seen.measured is not None
     assert seen.measured > 0.5
@@ -252,10 +254,10 @@ os.fsync = lambda fd: (time.sleep(0.5), true_fsync(fd))
 
 
 @pytest.fixture(scope="module")
-def mounted(make_home):
+def mounted(create_home):
     """A mounted FUSE target without faults. Tests can inject faults."""
     need_fuse()
-    with misbehaving(make_home("misbehaving")) as target:
+    with misbehaving(create_home("misbehaving")) as target:
         yield target
 
 
@@ -266,8 +268,8 @@ def target(mounted):
     mounted.empty()
 
 
-def made_on(target, check, share=0.1):
-    return made(
+def run_check_on(target, check, share=0.1):
+    return run_check(
         check, target.path, f"--power-cut={shlex.join(target.power_cut_command)}", "--power-cuts=1", share=share
     )
 
@@ -275,7 +277,7 @@ def made_on(target, check, share=0.1):
 @pytest.mark.thorough
 @pytest.mark.parametrize("check", [*HERE, "DURABLE.power-cut"])
 def test_an_honest_fuse_target_passes(check, target):
-    seen = made_on(target, check, share=0.3)
+    seen = run_check_on(target, check, share=0.3)
     assert (seen.anomalies, seen.not_run) == ((), "")
 
 
@@ -299,11 +301,11 @@ def test_an_honest_fuse_target_passes(check, target):
         ("LIVE.calls", "EROFS", "a call failed"),
     ],
 )
-def test_a_target_that_misbehaves_is_told_by_its_fault(check, fault, kind, target):
+def test_a_target_that_misbehaves_is_reported_by_its_fault(check, fault, kind, target):
     target.fault(fault)
-    seen = made_on(target, check)
+    seen = run_check_on(target, check)
     target.clear()
-    assert kinds(seen) == {kind}
+    assert anomaly_kinds(seen) == {kind}
     assert not seen.not_run
 
 
@@ -313,7 +315,7 @@ def cut_by(target, command, sabotage=""):
     Checks that the observation has no anomaly.
     """
     words = f"--power-cut={shlex.join(['sh', '-c', command])}"
-    seen = made("DURABLE.power-cut", target.path, words, "--power-cuts=1", share=0.1, sabotage=sabotage)
+    seen = run_check("DURABLE.power-cut", target.path, words, "--power-cuts=1", share=0.1, sabotage=sabotage)
     assert (seen.anomalies, seen.not_run) == ((), "")
     return seen
 
@@ -332,7 +334,7 @@ def test_on_a_network_mount_a_restart_of_the_server_shows_the_cut(target):
     assert "if the power was cut" not in seen.facts[POWER_CUTS]
 
 
-def test_on_a_network_mount_an_outage_is_told_from_a_cut(target):
+def test_on_a_network_mount_an_outage_is_distinguished_from_a_cut(target):
     hang = target.fault_command("hang", path="DURABLE.*", operation="fsync")
     steps = [shlex.join(words) for words in (hang, target.until_hit_command("hang"), ["sleep", "1"])]
     sabotage = "import pytest_ckpt.conformance.posix.durable as durable; durable.OUTAGE_SECONDS = 1.0"
@@ -380,4 +382,4 @@ def test_each_cut_counts_by_its_strongest_evidence():
 def test_a_target_without_direct_reads_passes(target):
     target.fault("no O_DIRECT")
     for check in [*HERE, "DURABLE.power-cut"]:
-        assert made_on(target, check).anomalies == (), check
+        assert run_check_on(target, check).anomalies == (), check

@@ -11,7 +11,7 @@ from pytest_ckpt.conformance.content import page_fault, pages_of, version_of
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.observation import SECOND_MOUNT
 from pytest_ckpt.targets.posix.storage_stack import mount_of
-from tests.support.made_check import kinds, made
+from tests.support.check_command import anomaly_kinds, run_check
 from tests.support.selection import first_few
 
 OURS = [name for name in BY_NAME if name.split(".")[0] in
@@ -39,7 +39,7 @@ def every_agent(code):
 @pytest.mark.parametrize("check", OURS)
 def test_honest_storage_gives_no_alarm(check, kind, tmp_path, mount):
     directory = tmp_path if kind == "disk" else mount("tmpfs", 64)
-    seen = made(check, directory, *elsewhere(directory), share=0.02)
+    seen = run_check(check, directory, *elsewhere(directory), share=0.02)
     assert (seen.anomalies, seen.not_run) == ((), "")
     assert seen.trials > 0
     assert (seen.measured is not None) == bool(BY_NAME[check].unit)
@@ -47,14 +47,14 @@ def test_honest_storage_gives_no_alarm(check, kind, tmp_path, mount):
 
 @pytest.mark.parametrize("check", [name for name in OURS if BY_NAME[name].needs])
 def test_without_a_second_client_a_check_of_two_is_not_run(check, tmp_path):
-    assert "no second client" in made(check, tmp_path).not_run
+    assert "no second client" in run_check(check, tmp_path).not_run
 
 
-def test_a_second_client_on_other_storage_is_told(tmp_path):
+def test_a_second_client_on_other_storage_is_reported(tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     sabotage = "from pytest_ckpt.conformance.client import Client\nClient.sees.__kwdefaults__['seconds'] = 0.1"
-    seen = made("VISIBLE.read-after-close", tmp_path / "here", *elsewhere(tmp_path / "there"), sabotage=sabotage)
+    seen = run_check("VISIBLE.read-after-close", tmp_path / "here", *elsewhere(tmp_path / "there"), sabotage=sabotage)
     assert "the other client did not see a directory within 10 s" in seen.anomalies[0].seen
 
 
@@ -151,7 +151,7 @@ os.listdir = lambda path: kept.setdefault(path, real(path))
     ("NAMES.after-change", LISTS_WITHOUT_ONE, "name missing in a listing"),
 ])  # fmt: skip
 def test_what_the_writer_does_is_seen(check, sabotage, kind, tmp_path):
-    assert kind in kinds(made(check, tmp_path, *elsewhere(tmp_path), sabotage=sabotage, share=0.02))
+    assert kind in anomaly_kinds(run_check(check, tmp_path, *elsewhere(tmp_path), sabotage=sabotage, share=0.02))
 
 
 # Faults of the other client: it trusts its cache for longer than a second.
@@ -271,7 +271,9 @@ def patient(times):
 ])  # fmt: skip
 def test_what_the_other_client_does_is_seen(check, code, kind, tmp_path):
     # Without this limit, the check would wait for a listing that never agrees.
-    assert kind in kinds(made(check, tmp_path, *elsewhere(tmp_path, code), share=0.02, sabotage=patient(1)))
+    assert kind in anomaly_kinds(
+        run_check(check, tmp_path, *elsewhere(tmp_path, code), share=0.02, sabotage=patient(1))
+    )
 
 
 @pytest.mark.parametrize(("check", "code", "kind"), [
@@ -280,7 +282,7 @@ def test_what_the_other_client_does_is_seen(check, code, kind, tmp_path):
     ("MKDIR.race", LOSER_IS_BLIND, "directory that was just made cannot be used"),
 ])  # fmt: skip
 def test_what_processes_of_this_host_do_is_seen(check, code, kind, tmp_path):
-    assert kind in kinds(made(check, tmp_path, sabotage=every_agent(code), share=0.02))
+    assert kind in anomaly_kinds(run_check(check, tmp_path, sabotage=every_agent(code), share=0.02))
 
 
 @pytest.mark.thorough
@@ -292,15 +294,15 @@ def test_what_processes_of_this_host_do_is_seen(check, code, kind, tmp_path):
     ("STALE.negative-names", STALE_LOOKS),
     ("POINTER.overwrite-second-client", STALE_BYTES),
 ])  # fmt: skip
-def test_what_is_stale_for_more_than_a_second_is_measured(check, code, tmp_path):
-    seen = made(check, tmp_path, *elsewhere(tmp_path, code), share=0.02, sabotage=patient(2))
+def test_staleness_of_more_than_a_second_is_measured(check, code, tmp_path):
+    seen = run_check(check, tmp_path, *elsewhere(tmp_path, code), share=0.02, sabotage=patient(2))
     assert seen.measured > 1.0
-    assert not kinds(seen)
+    assert not anomaly_kinds(seen)
 
 
-def test_what_is_stale_for_ever_is_given_up(tmp_path):
+def test_a_permanently_stale_name_ends_the_wait(tmp_path):
     stale = elsewhere(tmp_path, STALE_LOOKS.replace("1.2", "1e9"))
-    seen = made("STALE.attributes", tmp_path, *stale, share=0.02, sabotage=patient(0.5))
+    seen = run_check("STALE.attributes", tmp_path, *stale, share=0.02, sabotage=patient(0.5))
     assert seen.anomalies[0].kind == "stale size"
     assert "size still 1000 after 0.5 s, when the check gave up" in seen.anomalies[0].seen
     assert seen.anomalies[0].expected == "5096 within 1 s"
@@ -308,7 +310,7 @@ def test_what_is_stale_for_ever_is_given_up(tmp_path):
     assert seen.facts[SECOND_MOUNT] == f"{here.file_system} {here.options}"
 
 
-def test_a_page_tells_what_is_wrong_with_it():
+def test_a_page_reports_what_is_wrong_with_it():
     right = pages_of(7, [1, 1, 2])
     assert page_fault(right, 7, [1, 1, 2]) is None
     flipped = bytearray(right)
@@ -360,8 +362,8 @@ os.open = late
 
 @pytest.mark.parametrize("way", first_few(["marker", "directory", "pointer"]))
 def test_a_checkpoint_that_shows_before_its_files_is_found(way, tmp_path):
-    seen = made(f"PUBLISH.{way}", tmp_path, *elsewhere(tmp_path), sabotage=COMMITTED_TOO_EARLY)
-    assert kinds(seen) == {"marker visible before its data"}
+    seen = run_check(f"PUBLISH.{way}", tmp_path, *elsewhere(tmp_path), sabotage=COMMITTED_TOO_EARLY)
+    assert anomaly_kinds(seen) == {"marker visible before its data"}
     assert "shard-15" in seen.anomalies[0].where
     assert seen.anomalies[0].seen == "No such file or directory (errno 2)"
 
@@ -369,6 +371,6 @@ def test_a_checkpoint_that_shows_before_its_files_is_found(way, tmp_path):
 @pytest.mark.thorough
 def test_how_late_a_checkpoint_shows_is_measured_and_its_end_is_not_waited_for(tmp_path):
     more = elsewhere(tmp_path, SEES_LATE)
-    seen = made("PUBLISH.marker", tmp_path, *more, sabotage=LIMIT_OF_A_MOMENT)
+    seen = run_check("PUBLISH.marker", tmp_path, *more, sabotage=LIMIT_OF_A_MOMENT)
     assert (seen.trials, seen.anomalies) == (1, ())
     assert seen.measured >= 0.2

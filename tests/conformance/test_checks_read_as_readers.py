@@ -12,7 +12,7 @@ import pytest
 from pytest_ckpt.conformance.content import read_at, read_file
 from pytest_ckpt.conformance.posix.checkpoints import Checkpoint, read_past_caches
 from tests.support import CHECKOUT
-from tests.support.made_check import kinds, made
+from tests.support.check_command import anomaly_kinds, run_check
 
 CHECKS = sorted((CHECKOUT / "pytest_ckpt" / "conformance" / "posix").rglob("*.py"))
 
@@ -107,29 +107,29 @@ assert (cut, len(read_file(path)), grow(), len(path.read_bytes())) == (0, 3, 3, 
     ("VISIBLE.append", "", CUT_UNTIL_ASKED, "appended bytes are not seen"),
     ("VISIBLE.read-after-close", "", CUT_UNTIL_ASKED, "file too short at the first open"),
 ])  # fmt: skip
-def test_what_is_cut_until_a_client_asks_for_the_size_is_found(check, here, there, kind, tmp_path):
-    seen = made(check, tmp_path, *elsewhere(tmp_path, there), sabotage=here, share=0.02)
-    assert kind in kinds(seen), seen
+def test_a_file_that_is_short_until_its_size_is_requested_is_found(check, here, there, kind, tmp_path):
+    seen = run_check(check, tmp_path, *elsewhere(tmp_path, there), sabotage=here, share=0.02)
+    assert kind in anomaly_kinds(seen), seen
 
 
 def test_a_longer_text_that_a_reader_of_this_host_gets_cut_is_found(tmp_path):
-    seen = made("POINTER.overwrite", tmp_path, sabotage=every_agent(CUT_UNTIL_ASKED), share=0.02)
-    assert kinds(seen) == {"longer text is cut"}
+    seen = run_check("POINTER.overwrite", tmp_path, sabotage=every_agent(CUT_UNTIL_ASKED), share=0.02)
+    assert anomaly_kinds(seen) == {"longer text is cut"}
     assert seen.anomalies[0].seen == "b'global_step2', 12 bytes"
     assert seen.anomalies[0].expected == "b'global_step25', 13 bytes; the text before had 12"
 
 
 def test_a_file_of_the_winner_is_read_also_if_its_name_is_not_known_here(tmp_path):
     sabotage = f"{every_agent(LOSER_WRITES)}\n{NAME_IS_NOT_KNOWN}"
-    seen = made("EXCLUSIVE.create", tmp_path, sabotage=sabotage, share=0.02)
-    assert kinds(seen) == {"file of the winner of O_EXCL was replaced"}
+    seen = run_check("EXCLUSIVE.create", tmp_path, sabotage=sabotage, share=0.02)
+    assert anomaly_kinds(seen) == {"file of the winner of O_EXCL was replaced"}
 
 
 @pytest.mark.parametrize(
     "check", ["PUBLISH.marker", "PUBLISH.directory", "PUBLISH.pointer", "COMMIT.file-second-client"]
 )
 def test_short_reads_are_no_fault(check, tmp_path):
-    seen = made(check, tmp_path, *elsewhere(tmp_path, SHORT_READS), sabotage=SHORT_READS, share=0.02)
+    seen = run_check(check, tmp_path, *elsewhere(tmp_path, SHORT_READS), sabotage=SHORT_READS, share=0.02)
     assert (seen.anomalies, seen.not_run) == ((), "")
     assert seen.trials > 0
 
@@ -169,7 +169,7 @@ def test_a_file_is_read_to_the_read_that_returns_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
-def test_no_check_reads_by_a_call_that_asks_for_the_size_first(path):
+def test_no_check_requests_the_size_before_it_reads(path):
     """Checks do not use Path.read_bytes, read_text or readall, because these call fstat before the read.
 
     One check uses read_text for files that are not on the target.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_ckpt.facts.observation import Observation
+from tests.support.check_command import anomaly_kinds, run_check
 from tests.support.crash_checks import SMALL
-from tests.support.made_check import kinds, made
 from tests.support.targets.misbehaving import Target, with_small_volume
 
 REFUSED = "rename of a directory is refused"
@@ -37,8 +37,8 @@ class Gateway:
     target: Target
     small: Target
 
-    def made(self, check: str, *, sabotage: str = "", commit: str = "marker") -> Observation:
-        return made(
+    def run_check(self, check: str, *, sabotage: str = "", commit: str = "marker") -> Observation:
+        return run_check(
             check,
             self.target.path,
             f"--small-directory={self.small.path}",
@@ -52,8 +52,8 @@ class Gateway:
 
 
 @pytest.fixture(scope="module")
-def mounted(make_home) -> Iterator[Gateway]:
-    with with_small_volume(make_home) as (target, small):
+def mounted(create_home) -> Iterator[Gateway]:
+    with with_small_volume(create_home) as (target, small):
         yield Gateway(target, small)
 
 
@@ -69,14 +69,14 @@ def gateway(mounted: Gateway) -> Iterator[Gateway]:
 
 @pytest.mark.parametrize("check", OF_SAVES)
 def test_an_honest_target_without_renames_passes(check: str, gateway: Gateway) -> None:
-    seen = gateway.made(check)
+    seen = gateway.run_check(check)
     assert (seen.anomalies, seen.not_run) == ((), "")
     assert seen.trials > 0
     assert seen.facts["commit"] == "by a marker file: the target refuses to rename a directory"
 
 
 def test_a_commit_by_rename_is_refused_there(gateway: Gateway) -> None:
-    assert kinds(gateway.made("DURABLE.rank-killed", commit="rename")) == {"a call failed"}
+    assert anomaly_kinds(gateway.run_check("DURABLE.rank-killed", commit="rename")) == {"a call failed"}
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,16 @@ def test_a_commit_by_rename_is_refused_there(gateway: Gateway) -> None:
 def test_a_fault_is_found_there(check: str, fault: str, kind: str, gateway: Gateway) -> None:
     in_small = check in SMALL
     (gateway.small if in_small else gateway.target).fault(fault, **({"room": 9 << 20} if in_small else {}))
-    seen = gateway.made(check)
-    assert kind in kinds(seen)
+    seen = gateway.run_check(check)
+    assert kind in anomaly_kinds(seen)
     assert not seen.not_run
 
 
 @pytest.mark.parametrize("check", ["DURABLE.rank-killed", "FULL.mid-save"])
 def test_a_marker_before_the_data_is_found(check: str, gateway: Gateway) -> None:
-    assert kinds(gateway.made(check, sabotage=MARKED_TOO_EARLY)) == {"a broken checkpoint has its marker file"}
+    assert anomaly_kinds(gateway.run_check(check, sabotage=MARKED_TOO_EARLY)) == {
+        "a broken checkpoint has its marker file"
+    }
 
 
 def test_the_marker_of_an_acknowledged_save_must_survive_too(gateway: Gateway) -> None:
@@ -115,13 +117,13 @@ def cut(context, log, findings, number):
     return done
 durable._cut = cut
 """
-    seen = gateway.made("DURABLE.power-cut", sabotage=sabotage)
-    assert kinds(seen) == {"acknowledged name lost in a power cut"}
+    seen = gateway.run_check("DURABLE.power-cut", sabotage=sabotage)
+    assert anomaly_kinds(seen) == {"acknowledged name lost in a power cut"}
     assert "_COMMITTED" in seen.anomalies[0].where
 
 
 def test_no_publication_by_rename_is_waited_for(gateway: Gateway) -> None:
-    seen = gateway.made("PUBLISH.directory")
+    seen = gateway.run_check("PUBLISH.directory")
     assert seen.not_run.startswith("the target refuses to rename a directory, so no checkpoint is published so")
     assert (seen.anomalies, seen.trials) == ((), 0)
 
@@ -131,7 +133,7 @@ def test_a_target_without_any_rename_passes_too(check: str, gateway: Gateway) ->
     for each in (gateway.target, gateway.small):
         each.clear()
         each.fault(REFUSED, files=True)
-    seen = gateway.made(check)
+    seen = gateway.run_check(check)
     assert (seen.anomalies, seen.not_run) == ((), "")
     replaces = check not in ("DURABLE.rank-killed", "FULL.mid-save")
     assert seen.facts.get("rename of a file", "").startswith("refused (Too many open files)" if replaces else "")
@@ -141,12 +143,12 @@ def test_a_target_without_any_rename_passes_too(check: str, gateway: Gateway) ->
 def test_no_marker_that_is_renamed_is_waited_for_where_a_file_keeps_its_name(gateway: Gateway) -> None:
     gateway.target.clear()
     gateway.target.fault(REFUSED, files=True)
-    assert gateway.made("PUBLISH.marker").not_run.startswith("the target refuses to rename a file")
-    assert gateway.made("PUBLISH.pointer").anomalies == ()
-    assert kinds(gateway.made("COMMIT.file")) == {"a call failed"}
+    assert gateway.run_check("PUBLISH.marker").not_run.startswith("the target refuses to rename a file")
+    assert gateway.run_check("PUBLISH.pointer").anomalies == ()
+    assert anomaly_kinds(gateway.run_check("COMMIT.file")) == {"a call failed"}
 
 
 @pytest.mark.parametrize("check", ["PUBLISH.marker", "PUBLISH.pointer"])
 def test_other_publications_are_checked(check: str, gateway: Gateway) -> None:
-    seen = gateway.made(check)
+    seen = gateway.run_check(check)
     assert (seen.anomalies, seen.not_run) == ((), "")

@@ -14,10 +14,10 @@ from pytest_ckpt.facts.checks import checks_for
 from pytest_ckpt.facts.verdict import Verdict
 from tests.support.docs_pages import conformance_page
 from tests.support.machine import Mounts, need_fuse
-from tests.support.matrix import ALL, MATRIX, ONE_OF_EACH, Row, kind_of
+from tests.support.matrix import ALL, MATRIX, ONE_OF_EACH, Row, topic_of
 from tests.support.matrix_of_speed import OF_SPEED
 from tests.support.model_arrays import ARRAYS
-from tests.support.observing import EFFORT, Pair, observe
+from tests.support.target_checks import EFFORT, Pair, observe
 from tests.support.targets.misbehaving import FAULTS, misbehaving
 
 
@@ -26,15 +26,15 @@ def failed(found: dict[str, Verdict]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def home(make_home) -> Path:
+def home(create_home) -> Path:
     need_fuse()
-    return make_home("matrix")
+    return create_home("matrix")
 
 
 @pytest.fixture(scope="module")
-def memory(make_home) -> Iterator[tuple[Path, Path]]:
+def memory(create_home) -> Iterator[tuple[Path, Path]]:
     """A large and a small tmpfs, which store the files of the FUSE targets."""
-    mounts = Mounts(make_home)
+    mounts = Mounts(create_home)
     try:
         yield mounts("tmpfs", 1536), mounts("tmpfs", 96)
     finally:
@@ -96,7 +96,7 @@ def test_on_the_honest_target_nothing_fails_and_nothing_is_left_out(pair: Pair) 
 
 def covered(row: Row) -> pytest.MarkDecorator:
     requirements = sorted({name.partition(".")[0] for name in row.fails})
-    return pytest.mark.covers(requirements=requirements, faults=[kind_of(row.fault)])
+    return pytest.mark.covers(requirements=requirements, faults=[topic_of(row.fault)])
 
 
 @pytest.mark.in_short
@@ -105,7 +105,7 @@ def test_a_fault_is_found_by_its_checks(row: Row, pair: Pair) -> None:
     pair.fault(row.fault, **row.parameters)
     seen = failed(pair.observe(sorted(row.fails), row.seconds))
     assert set(seen) == row.fails
-    for name, words in row.says.items():
+    for name, words in row.expected_text.items():
         assert words.lower() in seen[name].lower()
 
 
@@ -121,7 +121,7 @@ def test_a_fault_fails_the_checks_that_it_is_mapped_to_and_no_others(
     assert set(seen) == row.fails, (
         f"not found by {sorted(row.fails - set(seen))}; false alarms {sorted(set(seen) - row.fails)}:\n{reasons}"
     )
-    for name, words in row.says.items():
+    for name, words in row.expected_text.items():
         assert words.lower() in seen[name].lower()
     for name, words in row.reported.items():
         assert words in found[name].detail
@@ -140,8 +140,8 @@ def test_every_fault_has_its_row_and_every_check_a_fault_that_fails_it() -> None
 @pytest.mark.parametrize(
     "kind", ["ext4", *(pytest.param(k, marks=pytest.mark.thorough) for k in ("xfs", "btrfs", "tmpfs"))]
 )
-def test_on_healthy_file_systems_nothing_fails(kind: str, make_home) -> None:
-    mounts = Mounts(make_home)
+def test_on_healthy_file_systems_nothing_fails(kind: str, create_home) -> None:
+    mounts = Mounts(create_home)
     try:
         place = mounts(kind, 1536)
         words = {"": [f"--directory={place}", *EFFORT]}
@@ -151,6 +151,6 @@ def test_on_healthy_file_systems_nothing_fails(kind: str, make_home) -> None:
         mounts.unmount_all()
 
 
-def test_the_page_says_what_the_tables_say() -> None:
+def test_the_page_states_what_the_tables_state() -> None:
     page = conformance_page.PAGE.read_text()
     assert conformance_page.with_tables(page) == page, "run: python -m tests.support.docs_pages.conformance_page"

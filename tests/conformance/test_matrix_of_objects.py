@@ -11,7 +11,7 @@ from pytest_ckpt.facts.checks import checks_for
 from tests.support.object_checks import failed
 from tests.support.object_matrix import ALL, LARGE, MATRIX, ONE_OF_EACH, Row
 from tests.support.targets.object_faults import FAULTS, faulty_store
-from tests.support.targets.object_server import moto_server, object_server, what_lies_in
+from tests.support.targets.object_server import content_of, moto_server, object_server
 
 
 def covered(row: Row) -> pytest.MarkDecorator:
@@ -23,7 +23,7 @@ def test_a_fault_is_found_by_its_checks(row: Row) -> None:
     with faulty_store(row.fault) as endpoint:
         seen = failed(endpoint, row.fails, row.silent_seconds)
     assert set(seen) == set(row.fails)
-    assert row.says.lower() in seen[row.fails[0]]
+    assert row.expected_text.lower() in seen[row.fails[0]]
 
 
 @pytest.mark.thorough
@@ -34,13 +34,13 @@ def test_a_fault_fails_the_checks_that_it_is_mapped_to_and_no_others(row: Row) -
     text = "\n".join(f"{name}: {because}" for name, because in seen.items())
     assert set(row.fails) <= set(seen), f"not found by {sorted(set(row.fails) - set(seen))}; found:\n{text}"
     assert set(seen) <= {*row.fails, *row.may_fail}, f"false alarms:\n{text}"
-    assert row.says.lower() in seen[row.fails[0]]
+    assert row.expected_text.lower() in seen[row.fails[0]]
 
 
 def test_on_an_honest_store_nothing_fails_and_nothing_is_left() -> None:
     with object_server() as endpoint:
         assert failed(endpoint, sorted(ALL)) == {}
-        assert what_lies_in(endpoint) == ([], [])
+        assert content_of(endpoint) == ([], [])
 
 
 @pytest.mark.thorough
@@ -56,7 +56,7 @@ def test_of_a_server_that_others_wrote_the_known_defects_are_found_and_nothing_e
     with moto_server() as endpoint:
         # This server joins the parts of an object in memory, where 5 GiB do not fit.
         seen = failed(endpoint, sorted(ALL - LARGE))
-        assert what_lies_in(endpoint) == ([], [])
+        assert content_of(endpoint) == ([], [])
     # This server takes no lock between the test of a condition and the write, so some races have two winners.
     for raced in ("OBJECT-CREATE.put", "OBJECT-CREATE.multipart", "OBJECT-UPDATE.put"):
         assert "several winners" in seen.pop(raced, "several winners")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import TINY, FrontDoor, processes_of
+from tests.support.end_to_end import TINY, Runner, processes_of
 from tests.support.machine import need_fuse
 from tests.support.matrix_of_speed import OF_SPEED, SpeedRow
 from tests.support.targets.misbehaving import Target, misbehaving
@@ -21,16 +21,16 @@ USUAL = ("--ckpt-gate-table=speed-only", "--ckpt-engine=stream:io-size=64KiB", *
 
 
 @pytest.fixture(scope="module")
-def target(make_home) -> Iterator[Target]:
+def target(create_home) -> Iterator[Target]:
     need_fuse()
-    with misbehaving(make_home("speed")) as mounted:
+    with misbehaving(create_home("speed")) as mounted:
         yield mounted
 
 
 @pytest.fixture(scope="module")
-def blind_target(make_home, target: Target) -> Iterator[Target]:
+def blind_target(create_home, target: Target) -> Iterator[Target]:
     """A target with two clients, whose cached pages the kernel cannot count."""
-    with misbehaving(make_home("blind"), second=True, direct_io=True) as mounted:
+    with misbehaving(create_home("blind"), second=True, direct_io=True) as mounted:
         yield mounted
 
 
@@ -40,25 +40,25 @@ FAST = ("slow",)
 BESIDE_OTHERS = ("writes trickle",)
 
 
-def marks_of(row: SpeedRow) -> list[pytest.MarkDecorator]:
+def covers_marks(row: SpeedRow) -> list[pytest.MarkDecorator]:
     marks = [] if row.title in FAST else [pytest.mark.thorough]
     return marks if row.title in BESIDE_OTHERS else [*marks, pytest.mark.alone]
 
 
 NAMED = frozenset[str]().union(*(row.fails | row.may_fail for row in OF_SPEED))
-ROWS = [pytest.param(row, id=row.title, marks=marks_of(row)) for row in OF_SPEED]
+ROWS = [pytest.param(row, id=row.title, marks=covers_marks(row)) for row in OF_SPEED]
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_fault_of_speed_fails_what_it_is_mapped_to(
-    row: SpeedRow, request: pytest.FixtureRequest, door: FrontDoor
+    row: SpeedRow, request: pytest.FixtureRequest, runner: Runner
 ) -> None:
     target: Target = request.getfixturevalue("blind_target" if row.without_gauge else "target")
     more = (f"--ckpt-second-mount={target.second}",) if row.without_gauge else ()
     if row.fault:
         target.fault(row.fault, **row.parameters)
     try:
-        run = door.run(*USUAL, *row.options, *more, target=Path(target.path), cluster=row.cluster)
+        run = runner.run(*USUAL, *row.options, *more, target=Path(target.path), cluster=row.cluster)
         assert run.left_on_target == []
         assert processes_of(run.run_id) == []
     finally:
@@ -72,5 +72,5 @@ def test_a_fault_of_speed_fails_what_it_is_mapped_to(
         if verdict["outcome"] == "failed" and (name in NAMED or verdict["severity"] == "required")
     }
     assert row.fails <= failed <= row.fails | row.may_fail, run.text
-    for name, words in row.says.items():
+    for name, words in row.expected_text.items():
         assert words in found[name]["because"]

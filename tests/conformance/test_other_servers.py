@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.object_checks import failed
 from tests.support.object_matrix import ALL, LARGE
-from tests.support.targets.other_servers import OtherServer, azurite, fake_gcs_server, s3rver, swift
+from tests.support.targets.other_servers import ThirdPartyServer, azurite, fake_gcs_server, s3rver, swift
 from tests.support.targets.rgw import rgw
 
 pytestmark = pytest.mark.thorough
@@ -24,7 +24,7 @@ class Known:
     ``may_fail`` contains the checks that fail in some runs.
     """
 
-    start: Callable[[], AbstractContextManager[OtherServer]]
+    start: Callable[[], AbstractContextManager[ThirdPartyServer]]
     fails: dict[str, str]
     may_fail: frozenset[str] = frozenset()
     # Checks that are too large for a test: each would send 5 GiB.

@@ -75,7 +75,7 @@ def test_a_fault_of_the_agent_is_no_fault_of_the_storage(client, tmp_path):
         client.request("levitate", str(tmp_path))
 
 
-def test_each_request_is_told_before_it_is_sent(tmp_path):
+def test_each_request_is_reported_before_it_is_sent(tmp_path):
     listed = []
     client = Client(report_call=lambda call, path: listed.append((call, path)))
     client.request("exists", str(tmp_path))
@@ -92,7 +92,7 @@ def test_a_request_that_takes_too_long_is_named_and_its_late_answer_is_not_taken
     assert client.request("names", str(tmp_path)) == ["blocks"]
 
 
-def test_an_agent_that_ends_is_said_to_be_gone(tmp_path):
+def test_an_agent_that_ends_is_reported_as_gone(tmp_path):
     code = "from pytest_ckpt.wire.caller import call; c = call(); c.send('ready'); c.receive(); raise SystemExit(3)"
     for words in ("print('hello'); raise SystemExit(3)", code):
         client = Client([sys.executable, "-c", words])
@@ -101,7 +101,7 @@ def test_an_agent_that_ends_is_said_to_be_gone(tmp_path):
         client.close()
 
 
-def test_requests_of_any_size_arrive_whole(client, tmp_path):
+def test_requests_of_any_size_arrive_complete(client, tmp_path):
     """A request with 5,000 names of 200 characters arrives complete. Checks often send over 1,000 names."""
     names = [f"{number:0200d}" for number in range(5000)]
     seen = client.request("wait_until", str(tmp_path), query="names", wanted=names, seconds=0)

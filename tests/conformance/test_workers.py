@@ -26,7 +26,7 @@ def test_a_call_never_seems_to_have_begun_before_its_process(tmp_path):
     assert min(looks) >= began
 
 
-def test_a_process_that_was_killed_on_the_host_says_nothing_of_the_storage():
+def test_a_process_that_was_killed_on_the_host_is_no_evidence_about_the_storage():
     def ends(talk):
         talk.at("close", "/x")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -35,7 +35,7 @@ def test_a_process_that_was_killed_on_the_host_says_nothing_of_the_storage():
         gather(workers, lambda *_: None)
 
 
-def test_a_fault_in_a_mapping_is_told_by_its_signal():
+def test_a_fault_in_a_mapping_is_reported_by_its_signal():
     def ends(_talk):
         os.kill(os.getpid(), signal.SIGBUS)
 

@@ -50,7 +50,7 @@ NOT_RUN = {
         "ssh-keygen -q -t ed25519 -N '' -f id_rsa && cp id_rsa.pub authorized_keys",
     ],
     "how_often_wrong.md": ["python benchmarks/acceptance_study.py --raw docs/how_often_wrong.json"],
-    "model_arrays.md": ["CKPT_UPDATE_MODEL_ARRAYS=1 pytest --all tests/front_door/test_run_on_model_arrays.py"],
+    "model_arrays.md": ["CKPT_UPDATE_MODEL_ARRAYS=1 pytest --all tests/end_to_end/test_run_on_model_arrays.py"],
     "mlperf_v3.md": ["pytest-ckpt judge storage_results_v3.0/closed --cluster=16000"],
     "nightly.md": ["python3 -m venv /opt/ckpt"],
     "rfp.md": [
@@ -79,7 +79,7 @@ WITH_COMMANDS = [page for page in PAGES if any(b.comment.startswith("runs") for 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_example_says_how_it_is_tried(page):
+def test_every_example_states_how_it_is_tried(page):
     for block in blocks(page):
         if block.language.startswith("{") or README_COMMAND.fullmatch(block.comment):
             continue  # a directive of Sphinx, or a command that .ci/run takes from the README
@@ -91,7 +91,7 @@ def test_every_example_says_how_it_is_tried(page):
         PARSERS[block.language](block.text)
 
 
-def test_what_is_not_tried_is_known():
+def test_untested_properties_are_known():
     found: dict[str, list[str]] = {}
     for block in (b for page in PAGES for b in blocks(page)):
         if block.comment.startswith("not run: "):
@@ -107,8 +107,8 @@ def test_a_file_is_shown_as_it_lies_beside_the_page(block):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
-def test_the_commands_of_a_page_do_what_it_says(page, make_home):
-    wrong = list(follow(blocks(page), Commands(make_home("examples"))))
+def test_the_commands_of_a_page_do_what_it_states(page, create_home):
+    wrong = list(follow(blocks(page), Commands(create_home("examples"))))
     assert not wrong, "\n".join(wrong)
 
 
@@ -150,13 +150,13 @@ def test_another_text_does_not(shown, printed, exactly):
     assert not resembles(shown, printed, exactly=exactly)
 
 
-def test_an_example_that_is_wrong_is_found(make_home, tmp_path):
+def test_an_example_that_is_wrong_is_found(create_home, tmp_path):
     page = DOCS / "example.md"  # only its name is used, the file does not exist
     text = "<!-- runs, exit 3 -->\n```sh\necho 5 s; exit 3\n```\n<!-- prints -->\n```text\n{}\n```\n"
     (tmp_path / "page.md").write_text(text.format("7 s"))
     found = [type(b)(page=page, line=b.line, language=b.language, comment=b.comment, text=b.text)
              for b in blocks(tmp_path / "page.md")]  # fmt: skip
-    assert not list(follow(found, Commands(make_home("examples"))))
+    assert not list(follow(found, Commands(create_home("examples"))))
     for wrong in (found[0].text.replace("exit 3", "exit 4"), found[0].text.replace("echo", "echo more")):
         changed = type(found[0])(page=page, line=1, language="sh", comment=found[0].comment, text=wrong)
-        assert list(follow([changed, found[1]], Commands(make_home("examples"))))
+        assert list(follow([changed, found[1]], Commands(create_home("examples"))))

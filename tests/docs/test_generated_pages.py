@@ -38,7 +38,7 @@ def test_the_page_of_requirements_is_made_from_the_catalogue():
     assert page == requirements_page.with_catalogue(page), "run: python -m tests.support.docs_pages.requirements_page"
 
 
-def test_what_helps_in_a_certificate_is_what_the_page_says():
+def test_what_helps_in_a_certificate_is_what_the_page_states():
     assert remedies.FILE.read_text() == remedies.from_the_faq(), "run: python -m tests.support.docs_pages.remedies"
 
 
@@ -74,7 +74,7 @@ def kinds_of(requirement):
     return dict(zip(COLUMNS, row, strict=True))
 
 
-def test_a_table_shows_no_kind_for_what_its_targets_cannot_be_asked_for():
+def test_a_gate_table_shows_no_requirements_that_its_targets_cannot_have():
     for name in ("CRASH-ASYNC", "RETAIN-COMMITTED", "SNAPSHOT", "NEARFULL", "COMMIT", "CAPABILITIES"):
         dashes = {table for table, kind in kinds_of(name).items() if kind == requirements_page.NOT_ASKED}
         assert dashes == {"object", "object-local"}

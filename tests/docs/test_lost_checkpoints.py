@@ -15,14 +15,14 @@ ROWS = [
     for line in (DOCS / "lost_checkpoints.md").read_text().splitlines()
     if line.startswith("| ") and "http" in line
 ]
-_STRATEGIES = "tests/front_door/test_run_with_strategies.py"
-_CRASH = "tests/conformance/test_checks_crash.py::test_a_target_that_misbehaves_is_told_by_its_fault"
+_STRATEGIES = "tests/end_to_end/test_run_with_strategies.py"
+_CRASH = "tests/conformance/test_checks_crash.py::test_a_target_that_misbehaves_is_reported_by_its_fault"
 _MATRIX = "tests/conformance/test_matrix.py::test_a_fault_is_found_by_its_checks"
 # The test in which the requirement of a row changes its outcome.
 SHOWN_BY = {
-    "KempnerForge/issues/102": f"{_STRATEGIES}::test_what_a_kill_tears_or_shows_too_early_is_found",
+    "KempnerForge/issues/102": f"{_STRATEGIES}::test_damage_or_early_visibility_after_a_kill_is_found",
     "Megatron-Bridge/pull/5184": f"{_STRATEGIES}::test_retention_that_takes_the_newest_committed_one_is_found",
-    "awsome-distributed-ai/issues/190": f"{_STRATEGIES}::test_what_a_kill_tears_or_shows_too_early_is_found",
+    "awsome-distributed-ai/issues/190": f"{_STRATEGIES}::test_damage_or_early_visibility_after_a_kill_is_found",
     "verl-agent/pull/237": _CRASH,
     "nvidia-resiliency-ext/pull/359": _CRASH,
     "KempnerForge/issues/49": _MATRIX,

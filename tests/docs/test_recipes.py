@@ -61,35 +61,40 @@ class Night:
 
 
 @pytest.fixture
-def night(make_home: Callable[[str], Path]) -> Night:
-    return Night(make_home("night"))
+def night(create_home: Callable[[str], Path]) -> Night:
+    return Night(create_home("night"))
 
 
-def of_cron() -> Iterator[str]:
+def run_cron() -> Iterator[str]:
     for line in (RECIPES / "cron").read_text().splitlines():
         if job := re.fullmatch(r"(?:\S+\s+){5}ckpt\s+(.*)", line):
             yield job[1]
 
 
-def of_github() -> Iterator[str]:
+def run_github() -> Iterator[str]:
     (job,) = yaml.safe_load((RECIPES / "github-actions.yml").read_text())["jobs"].values()
     assert set(job["env"]) == VARIABLES
     yield from (step["run"] for step in job["steps"] if "run" in step)
 
 
-def of_gitlab() -> Iterator[str]:
+def run_gitlab() -> Iterator[str]:
     (job,) = yaml.safe_load((RECIPES / "gitlab-ci.yml").read_text()).values()
     assert set(job["variables"]) == VARIABLES
     yield "\n".join(job["script"])
 
 
-def of_jenkins() -> Iterator[str]:
+def run_jenkins() -> Iterator[str]:
     text = (RECIPES / "Jenkinsfile").read_text()
     assert set(re.findall(r"(CKPT_\w+) = ", text)) == VARIABLES
     yield from (found[1] or found[2] for found in re.finditer(r"sh\((?:.*script: )?'([^']*)'\)|sh '([^']*)'", text))
 
 
-RECIPES_OF = {"cron": of_cron, "github-actions.yml": of_github, "gitlab-ci.yml": of_gitlab, "Jenkinsfile": of_jenkins}
+RECIPES_OF = {
+    "cron": run_cron,
+    "github-actions.yml": run_github,
+    "gitlab-ci.yml": run_gitlab,
+    "Jenkinsfile": run_jenkins,
+}
 
 
 @pytest.mark.thorough
@@ -112,14 +117,14 @@ def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("changes", "code", "says"),
+    ("changes", "code", "expected_text"),
     [
         ({"ckpt_cluster": 1_000_000_000}, 1, "FAILED: a required requirement was not met"),
         ({"ckpt_target": "/nonexistent"}, 4, "NOT STARTED: the message above says what to fix"),
         ({"ckpt_model": "llama3-8b,llama3-70b"}, 8, "INCOMPLETE: nothing failed"),
     ],
 )
-def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, says, night):
+def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, expected_text, night):
     """The recipe exits with the exit code of the run, and removes the files of the previous night."""
     (night.home / "ckpt-report").mkdir()
     (night.home / "ckpt-report" / "report.json").write_text("{}")
@@ -127,7 +132,7 @@ def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, says, night
     night.configure(**changes)
     ended, found = night.run("./nightly.sh")
     assert ended == code, found
-    assert says in found
+    assert expected_text in found
     if code == 4:
         assert not (night.home / "ckpt-report").exists()
     else:
@@ -138,7 +143,7 @@ def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, says, night
 @pytest.mark.thorough
 def test_mail_goes_out_when_a_night_did_not_pass(night):
     night.configure(ckpt_target="/nonexistent")
-    (script,) = of_cron()
+    (script,) = run_cron()
     code, found = night.run(script, CKPT_HOME=str(night.home))
     assert code == 0
     assert found.startswith("exit code 4\n")
@@ -170,7 +175,7 @@ def test_a_night_that_passed_but_is_slower_than_those_before_fails(night):
 
 @pytest.mark.thorough
 def test_two_nights_never_run_side_by_side(night):
-    (script,) = of_cron()
+    (script,) = run_cron()
     with (night.home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _, found = night.run(script, CKPT_HOME=str(night.home))
@@ -189,7 +194,7 @@ def test_the_settings_that_ship_are_options():
 
 def test_a_line_of_a_crontab_holds_nothing_that_cron_takes_for_its_end():
     """Each % in a crontab line is escaped, because cron treats an unescaped % as a new line."""
-    jobs = list(of_cron())
+    jobs = list(run_cron())
     assert len(jobs) == 1
     assert not re.search(r"(?<!\\)%", jobs[0])
     for page in DOCS.glob("*.md"):

@@ -106,9 +106,9 @@ def keys_of(value: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def directory(make_home: Callable[[str], Path]) -> Path:
+def directory(create_home: Callable[[str], Path]) -> Path:
     """The directory that contains the report directory of a small run, which wrote every type of file."""
-    commands = Commands(make_home("results"))
+    commands = Commands(create_home("results"))
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "
         "--ckpt-ranks=2 --ckpt-profile=smoke --ckpt-scale=1/10000 --ckpt-engine=stream --ckpt-keep-last=2 "

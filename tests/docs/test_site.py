@@ -142,7 +142,7 @@ def test_every_page_is_found_from_the_first_one(site, built):
     assert set(built) - found <= {site / name / "index.html" for name in NOT_OURS}
 
 
-def test_every_page_stands_in_the_list_of_pages(site, built):
+def test_every_page_appears_in_the_list_of_pages(site, built):
     """The first page links to every page in its generated list."""
     listed = {file_of(site / "index.html", link)[0] for link in built[site / "index.html"].links}
     assert {site / p.stem / "index.html" for p in DOCS.glob("*.md") if p.stem != "index"} <= listed
@@ -185,7 +185,7 @@ def test_a_resource_from_elsewhere_is_seen(tmp_path):
     assert [one for _, one in style_loads(tmp_path)] == ["https://x/e.css", "f.png"]
 
 
-class _OwnOnly(http.server.SimpleHTTPRequestHandler):
+class _LocalOnlyHandler(http.server.SimpleHTTPRequestHandler):
     """An HTTP server for a directory, with a header that forbids external requests.
 
     The browser logs each forbidden request to its console.
@@ -202,7 +202,7 @@ class _OwnOnly(http.server.SimpleHTTPRequestHandler):
 @contextmanager
 def _served(directory: Path) -> Iterator[str]:
     with http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(_OwnOnly, directory=str(directory))
+        ("127.0.0.1", 0), functools.partial(_LocalOnlyHandler, directory=str(directory))
     ) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -236,7 +236,7 @@ def test_a_browser_opens_it_without_a_word_on_the_console(page, site, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_browser_says_what_it_was_not_allowed_to_fetch(tmp_path):
+def test_a_browser_states_what_it_was_not_allowed_to_fetch(tmp_path):
     (tmp_path / "index.html").write_text('<img src="http://127.0.0.2:9/a.png">')
     with _served(tmp_path) as address:
         _, found = _console(address, tmp_path / "profile")

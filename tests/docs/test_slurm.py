@@ -44,9 +44,9 @@ SCONTROL = '[ "$1 $2 $3" = "show hostnames node[1-1]" ] && hostname\n'
 
 
 @pytest.fixture
-def cluster(make_home: Callable[[str], Path]) -> Commands:
+def cluster(create_home: Callable[[str], Path]) -> Commands:
     """A directory from which a job is submitted, with scripts that replace srun and scontrol."""
-    home = make_home("slurm")
+    home = create_home("slurm")
     commands = Commands(home)
     commands.add("srun", SRUN)
     commands.add("scontrol", SCONTROL)
@@ -106,7 +106,7 @@ def test_each_node_of_a_job_has_its_own_slots(cluster, tasks, slots):
     assert lines == [f"n{number} slots={each}" for number, each in enumerate(slots.split(), start=1)]
 
 
-def test_without_its_hosts_the_job_says_what_is_missing_and_writes_nothing(cluster):
+def test_without_its_hosts_the_job_states_what_is_missing_and_writes_nothing(cluster):
     code, found = cluster.run(
         "bash slurm.sbatch", CKPT_BIN=str(cluster.programs), SLURM_JOB_ID="4711", SLURM_JOB_NODELIST="nobody",
         SLURM_NTASKS_PER_NODE="2",
@@ -115,7 +115,7 @@ def test_without_its_hosts_the_job_says_what_is_missing_and_writes_nothing(clust
     assert "--ckpt-hosts @hosts-4711: at least one host:slots is expected" in found
 
 
-def test_the_file_asks_slurm_for_whole_nodes():
+def test_the_file_requests_complete_nodes_from_slurm():
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)$", (RECIPES / "slurm.sbatch").read_text(), re.MULTILINE))
     assert asked["nodes"] == asked["ntasks-per-node"] == "8"  # as many ranks as a full 70B checkpoint has
     assert {"exclusive", "mem", "time"} <= set(asked)

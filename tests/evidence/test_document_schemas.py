@@ -15,8 +15,8 @@ from pytest_ckpt.cli import schema as command
 from pytest_ckpt.cli.documents import DOCUMENTS as KINDS
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.facts.written import fault
-from tests.support.by_the_library import faults
-from tests.support.made_measurement import LIMITS
+from tests.support.jsonschema_validation import violations
+from tests.support.synthetic_measurement import LIMITS
 
 FIGURE = {
     "kind": "save", "operations": 10, "planned": 10, "basis": "9 inferred from rank 0, 1 at most",
@@ -106,11 +106,11 @@ def test_every_document_has_a_schema():
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_follows_it_also_with_fields_that_are_added_later(name):
     for document in (DOCUMENTS[name], DOCUMENTS[name] | {"added later": 1}):
-        assert faults(document, name) == []
+        assert violations(document, name) == []
         assert fault(document, KINDS[name]) == ""
 
 
-def at(document, path):
+def value_at(document, path):
     for step in path:
         document = document[step]
     return document
@@ -140,8 +140,8 @@ REQUIRED = [
 )
 def test_every_field_of_the_contract_is_required(name, path):
     document = copy.deepcopy(DOCUMENTS[name])
-    del at(document, path[:-1])[path[-1]]
-    assert faults(document, name)
+    del value_at(document, path[:-1])[path[-1]]
+    assert violations(document, name)
     assert f"`{path[-1]}`" in fault(document, KINDS[name])
 
 
@@ -179,6 +179,6 @@ def test_every_field_of_the_contract_is_required(name, path):
 )
 def test_wrong_values_are_refused(name, path, value):
     document = copy.deepcopy(DOCUMENTS[name])
-    at(document, path[:-1])[path[-1]] = value
-    assert faults(document, name)
+    value_at(document, path[:-1])[path[-1]] = value
+    assert violations(document, name)
     assert fault(document, KINDS[name])

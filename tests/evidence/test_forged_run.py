@@ -20,13 +20,13 @@ from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, write_manifest
 from pytest_ckpt.evidence.signing import Signer
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.run.close import write_report
-from tests.support import made_up_run
-from tests.support.by_the_library import faults
+from tests.support import synthetic_run
 from tests.support.forging import HOSTILE, NUMBERS, edit
-from tests.support.fuzz.values import places, put
+from tests.support.fuzz.values import places, set_value
+from tests.support.jsonschema_validation import violations
 from tests.support.selection import examples
 
-SUBJECT = made_up_run.SUBJECT
+SUBJECT = synthetic_run.SUBJECT
 FACTS = f"measurements/{SUBJECT}.json"
 REPORT, EVENTS, SESSION = "report.json", "events.jsonl", "session.json"
 
@@ -35,7 +35,7 @@ REPORT, EVENTS, SESSION = "report.json", "events.jsonl", "session.json"
 def late(tmp_path_factory):
     """Directory of a run in which a save exceeded its limit."""
     directory = tmp_path_factory.mktemp("late") / "run"
-    document = made_up_run.make_run(directory, save=100.0)
+    document = synthetic_run.write_run(directory, save=100.0)
     assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "failed"
     return directory
 
@@ -56,7 +56,7 @@ def verify(directory, capsys):
     """Run ``pytest-ckpt verify --json``; return (exit code, details of all checks)."""
     code = main(["verify", str(directory), "--json"])
     document = json.loads(capsys.readouterr().out)
-    assert not faults(document, "verify")
+    assert not violations(document, "verify")
     return code, [d for c in document["checks"] for d in c["details"]]
 
 
@@ -83,7 +83,7 @@ def test_measurements_that_were_changed_certify_nothing(run, capsys):
 
 
 def test_what_would_be_certified_is_incomplete_in_a_directory_that_was_changed(tmp_path, capsys, monkeypatch):
-    made_up_run.make_run(tmp_path / "run")
+    synthetic_run.write_run(tmp_path / "run")
     edit(tmp_path / "run" / FACTS, shorten)
     # A run at full size would take hundreds of GiB, so this small one is judged as if it had full size.
     monkeypatch.setattr("pytest_ckpt.grading.grading.shortfalls", lambda *_: [])
@@ -156,12 +156,12 @@ FORGERIES = {
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_file_that_was_changed_with_a_manifest_to_fit_does_not_verify(run, capsys, name):
-    file, change, says = FORGERIES[name]
+    file, change, expected_text = FORGERIES[name]
     edit(run / file, change)
     write_manifest(run)
     code, details = verify(run, capsys)
     assert code == 1
-    assert any(says in detail for detail in details), details
+    assert any(expected_text in detail for detail in details), details
 
 
 def test_a_certificate_that_was_changed_with_a_manifest_to_fit_is_named(run, capsys):
@@ -211,7 +211,7 @@ def test_a_verdict_without_a_measurement_is_not_judged(run, capsys):
 @pytest.fixture
 def two_subjects(tmp_path):
     directory = tmp_path / "run"
-    made_up_run.make_run(directory, options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_ranks": "8"})
+    synthetic_run.write_run(directory, options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_ranks": "8"})
     return directory
 
 
@@ -264,12 +264,12 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_facts_that_cannot_be_are_refused_and_named(run, capsys, name):
-    change, says = IMPOSSIBLE[name]
+    change, expected_text = IMPOSSIBLE[name]
     edit(run / FACTS, change)
     write_manifest(run)
     code, document, error = judge(run, capsys)
     assert (code, document) == (4, None)
-    assert says in error
+    assert expected_text in error
     assert "pytest-ckpt verify lists the changed files of the directory" in error
     assert verify(run, capsys)[0] == 1
 
@@ -283,7 +283,7 @@ OBSERVATION = {
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "says"),
+    ("name", "change", "expected_text"),
     [
         ("NAMES.listing", {"anomalies": [ANOMALY]}, "it names 1 anomalies and counts 0"),
         ("NAMES.listing", {"anomaly_count": 3}, "it names 0 anomalies and counts 3"),
@@ -292,13 +292,13 @@ OBSERVATION = {
         ("NAMES.other", {}, "is of another check: it contains the observation of NAMES.listing"),
     ],
 )
-def test_observations_that_cannot_be_are_refused_and_named(run, capsys, name, change, says):
+def test_observations_that_cannot_be_are_refused_and_named(run, capsys, name, change, expected_text):
     (run / "observations").mkdir()
     (run / "observations" / f"{name}.json").write_text(json.dumps(OBSERVATION | change))
     write_manifest(run)
     code, document, error = judge(run, capsys)
     assert (code, document) == (4, None)
-    assert says in error
+    assert expected_text in error
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -355,7 +355,7 @@ def test_any_value_in_any_place_ends_in_a_message_or_a_judgement(late, tmp_path_
     number = data.draw(st.integers(0, len(lines) - 1))
     document = json.loads(lines[number])
     place = data.draw(st.sampled_from([(), *places(document)]))
-    document = put(document, place, data.draw(HOSTILE))
+    document = set_value(document, place, data.draw(HOSTILE))
     lines[number] = json.dumps(document)
     (run / file).write_text("\n".join(lines) + "\n")
     write_manifest(run)
@@ -380,7 +380,7 @@ def test_names_that_steer_a_terminal_are_printed_as_text(run, late, capsys):
         assert output.out
 
 
-def test_diff_says_of_a_report_that_it_was_changed(run, late, capsys):
+def test_diff_reports_a_changed_report(run, late, capsys):
     edit(run / REPORT, lambda report: report.update(grade="rehearsal", exit_code=0))
     assert main(["diff", str(late), str(run)]) == 0
     assert (

@@ -14,7 +14,7 @@ from pytest_ckpt.evidence.history import append_run, check_place, compare_with_r
 from pytest_ckpt.evidence.manifest import compare
 from pytest_ckpt.report.trend import sparkline
 from pytest_ckpt.support.errors import UsageError
-from tests.support import by_the_library, made_requests, made_up_run
+from tests.support import jsonschema_validation, synthetic_requests, synthetic_run
 
 pytestmark = pytest.mark.covers(commands=("trend",))
 
@@ -25,7 +25,7 @@ DAYS = 40
 def template(tmp_path_factory):
     """The history entry of one run. Tests copy it for many nights and change the times."""
     directory = tmp_path_factory.mktemp("template") / "run"
-    return entry(made_up_run.make_run(directory))
+    return entry(synthetic_run.write_run(directory))
 
 
 def night(template, number, factor=1.0, **changes):
@@ -48,20 +48,20 @@ def write(directory, lines):
 def trend(directory, capsys, *words):
     code = main(["trend", str(directory), "--json", *words])
     document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert not by_the_library.faults(document, "trend")
+    assert not jsonschema_validation.violations(document, "trend")
     return code, document
 
 
 def test_a_run_is_copied_and_its_line_appended(tmp_path, capsys):
     for seed in (1, 2):
         run = tmp_path / f"run-{seed}"
-        document = made_up_run.make_run(run, seed=seed, started=f"2031-05-0{seed}T07:08:09+00:00")
+        document = synthetic_run.write_run(run, seed=seed, started=f"2031-05-0{seed}T07:08:09+00:00")
         assert append_run(tmp_path / "kept", document, run) == seed
     entries, notices = read_history(tmp_path / "kept")
     assert notices == []
     assert [e["id"] for e in entries] == ["20310506T070809-000001", "20310506T070809-000002"]
     for e in entries:
-        assert not by_the_library.faults(e, "history")
+        assert not jsonschema_validation.violations(e, "history")
         assert compare(tmp_path / "kept" / e["directory"]).is_same
         assert main(["verify", str(tmp_path / "kept" / e["directory"])]) == 0
     capsys.readouterr()
@@ -72,7 +72,7 @@ def test_a_run_is_copied_and_its_line_appended(tmp_path, capsys):
 def _append(arguments):
     home, number = arguments
     run = home / f"run-{number}"
-    return append_run(home / "kept", made_up_run.make_run(run, seed=number), run)
+    return append_run(home / "kept", synthetic_run.write_run(run, seed=number), run)
 
 
 def test_runs_that_end_at_once_all_get_their_line(tmp_path):
@@ -88,14 +88,14 @@ def test_a_torn_line_costs_itself_alone(template, tmp_path):
     with (directory / "history.jsonl").open("a") as file:
         file.write('{"schema": "pytest-ckpt/hist')
     run = tmp_path / "run"
-    append_run(directory, made_up_run.make_run(run), run)
+    append_run(directory, synthetic_run.write_run(run), run)
     entries, notices = read_history(directory)
     assert len(entries) == 2
     assert [n.split(":")[0] for n in notices] == ["line 2 of history.jsonl was passed over"]
 
 
 def test_the_same_run_is_not_kept_twice(tmp_path):
-    document = made_up_run.make_run(tmp_path / "run")
+    document = synthetic_run.write_run(tmp_path / "run")
     append_run(tmp_path / "kept", document, tmp_path / "run")
     with pytest.raises(OSError, match=r"not empty|exists"):
         append_run(tmp_path / "kept", document, tmp_path / "run")
@@ -123,7 +123,7 @@ def test_a_change_is_found_and_fails_only_when_it_is_slower_by_so_much(
     assert save["change"]["since"] == lines[-5]["started"]
     assert load["change"] is None
     assert got == code
-    assert document["regressions"] == ([f"{made_up_run.SUBJECT} save"] if code else [])
+    assert document["regressions"] == ([f"{synthetic_run.SUBJECT} save"] if code else [])
 
 
 def test_without_the_option_a_regression_fails_nothing(template, tmp_path, capsys):
@@ -152,7 +152,7 @@ def test_for_people_it_prints_sparklines_and_writes_a_page_with_charts(template,
     page = tmp_path / "trend.html"
     assert main(["trend", str(directory), f"--html={page}", "--fail-on-regression=10%"]) == 1
     text = capsys.readouterr().out
-    assert f"REGRESSION of at least 10 %: {made_up_run.SUBJECT} save" in text
+    assert f"REGRESSION of at least 10 %: {synthetic_run.SUBJECT} save" in text
     assert "slower since 2031-02-" in text
     html = page.read_text()
     assert html.count("<svg") == 2
@@ -178,7 +178,7 @@ def test_a_history_lies_neither_in_the_target_nor_in_the_report_and_can_be_writt
 
 
 @pytest.mark.parametrize("words", [["nowhere"], [".", "--fail-on-regression=much"], [".", "--fail-on-regression=0%"]])
-def test_what_is_no_history_or_no_share_is_a_usage_error(tmp_path, monkeypatch, capsys, words):
+def test_an_invalid_history_or_share_is_a_usage_error(tmp_path, monkeypatch, capsys, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "history.jsonl").write_text("")
     assert main(["trend", *words]) == 4
@@ -213,10 +213,10 @@ def test_the_99th_percentile_of_requests_to_a_store_is_shown_and_its_change(temp
 
 
 def test_of_several_endpoints_the_worst_one_counts(tmp_path):
-    document = made_up_run.make_run(tmp_path / "run")
+    document = synthetic_run.write_run(tmp_path / "run")
     document["measurements"][0]["requests"] = [
-        *made_requests.requests(),
-        made_requests.row("https://third.example", "put part", 7, 0.2),
+        *synthetic_requests.requests(),
+        synthetic_requests.row("https://third.example", "put part", 7, 0.2),
     ]
     times = entry(document)["subjects"][0]["request_p99_seconds"]
     assert times["put part"] == 0.2
@@ -226,7 +226,7 @@ def test_of_several_endpoints_the_worst_one_counts(tmp_path):
 
 def test_a_line_from_before_requests_had_a_trend_was_not_changed(tmp_path, monkeypatch):
     run = tmp_path / "run"
-    append_run(tmp_path / "kept", made_up_run.make_run(run), run)
+    append_run(tmp_path / "kept", synthetic_run.write_run(run), run)
     entries, _ = read_history(tmp_path / "kept")
     monkeypatch.setattr("pytest_ckpt.evidence.history._p99_of_requests", lambda _measured: {"get": 0.5})
     kept, notices = compare_with_reports(tmp_path / "kept", entries)

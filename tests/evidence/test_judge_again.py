@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.report.quantity import time_text
-from tests.support.made_up_run import make_run
+from tests.support.synthetic_run import write_run
 
 pytestmark = pytest.mark.covers(commands=("judge",))
 
@@ -84,7 +84,7 @@ def test_misses_that_the_run_planned_are_allowed_again(tmp_path):
         return replace(measurement, operations=tuple(late))
 
     options = {"ckpt_confidence": "95/95:misses=1", "ckpt_operations": "93", "ckpt_scale": "1"}
-    before = make_run(tmp_path / "run", options=options, change=one_late, save=2.0, load=2.0)
+    before = write_run(tmp_path / "run", options=options, change=one_late, save=2.0, load=2.0)
     after = json.loads(judge(tmp_path / "run", "--json").stdout)
     assert verdicts(after) == verdicts(before)
     for requirement, kind in (("SAVE", "saves"), ("LOAD", "loads")):
@@ -108,7 +108,7 @@ def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_a
 
 def test_it_names_the_cluster_of_the_run_and_the_cluster_of_the_second_judgement(tmp_path):
     """A run for 64 accelerators is judged again for 16,000, and the new page names both clusters."""
-    before = make_run(tmp_path / "run", options={"ckpt_scale": "1", "ckpt_operations": "10"})
+    before = write_run(tmp_path / "run", options={"ckpt_scale": "1", "ckpt_operations": "10"})
     assert "judged_again" not in before
     again = ("--cluster=16000", "--ckpt-save-budget=3%", "--json", f"--html={tmp_path / 'again.html'}")
     after = json.loads(judge(tmp_path / "run", *again).stdout)
@@ -129,8 +129,8 @@ def test_it_names_the_cluster_of_the_run_and_the_cluster_of_the_second_judgement
     assert "pytest-ckpt judge DIRECTORY --ckpt-cluster=16000 --ckpt-save-budget=3%" in page
 
 
-def test_with_the_limits_of_the_run_it_says_so(tmp_path):
-    make_run(tmp_path / "run")
+def test_with_the_limits_of_the_run_it_reports_it(tmp_path):
+    write_run(tmp_path / "run")
     assert "All limits are those of the run." in judge(tmp_path / "run").stdout
     assert "Judged again" not in (tmp_path / "run" / "certificate.html").read_text()
 
@@ -209,7 +209,7 @@ def verify(directory):
     return output.returncode, document["outcome"], {c["name"]: c["outcome"] for c in document["checks"]}
 
 
-def test_verify_says_that_a_run_without_a_report_is_incomplete(unfinished):
+def test_verify_states_that_a_run_without_a_report_is_incomplete(unfinished):
     code, outcome, checks = verify(unfinished)
     assert (code, outcome) == (8, "incomplete")
     assert set(checks.values()) == {"not checked"}

@@ -25,7 +25,7 @@ from pytest_ckpt.sizing.record import (
 )
 from pytest_ckpt.support import strict_json
 from pytest_ckpt.support.errors import UsageError
-from tests.support import made_up_run
+from tests.support import synthetic_run
 
 MAXIMUM_OPERATIONS = 4_093
 DAYS = 30
@@ -33,7 +33,7 @@ DAYS = 30
 
 def settings_of(processes, operations, **more):
     return resolve(
-        made_up_run.OPTIONS_OF_A_SMALL_RUN
+        synthetic_run.OPTIONS_OF_A_SMALL_RUN
         | {"ckpt_ranks": str(processes), "ckpt_operations": str(operations), "ckpt_suite": "performance,endurance",
            "ckpt_duration": f"{DAYS}d"}
         | more,
@@ -43,7 +43,7 @@ def settings_of(processes, operations, **more):
 
 def is_refused(settings):
     try:
-        check_record(plan_run(settings, made_up_run.MADE_UP), settings)
+        check_record(plan_run(settings, synthetic_run.SYNTHETIC_TARGET), settings)
     except UsageError:
         return True
     return False
@@ -74,12 +74,14 @@ def with_days_of_saves(found, saves, *, faults=0):
     return dataclasses.replace(found, integrity=integrity, patterns=Patterns(endurance=endurance))
 
 
-def made(directory, processes, operations, saves, *, faults=0):
+def write_run_of(directory, processes, operations, saves, *, faults=0):
     gates = directory.with_name("gates.toml")
     gates.write_text('name = "lasting"\nextends = "speed-only"\n[requirements]\nENDURE = { gate = "required" }\n')
     fields = {"ckpt_ranks": str(processes), "ckpt_operations": str(operations), "ckpt_duration": f"{DAYS}d",
             "ckpt_suite": "performance,endurance", "ckpt_gate_table": str(gates)}  # fmt: skip
-    return made_up_run.make_run(directory, options=fields, change=lambda m: with_days_of_saves(m, saves, faults=faults))
+    return synthetic_run.write_run(
+        directory, options=fields, change=lambda m: with_days_of_saves(m, saves, faults=faults)
+    )
 
 
 def count_values(file):
@@ -99,9 +101,9 @@ def count_values(file):
 def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, saves, faults):
     processes = maximum_processes() if operations == MAXIMUM_OPERATIONS else 2
     settings = settings_of(processes, operations)
-    (planned,) = plan_run(settings, made_up_run.MADE_UP).checkpoints
+    (planned,) = plan_run(settings, synthetic_run.SYNTHETIC_TARGET).checkpoints
     directory = tmp_path / "run"
-    made(directory, processes, operations, saves, faults=faults)
+    write_run_of(directory, processes, operations, saves, faults=faults)
     report, events = directory / "report.json", directory / "events.jsonl"
     assert count_values(report) < values_of(planned, settings) + 20_000 <= strict_json.MAXIMUM_VALUES
     assert report.stat().st_size < strict_json._MAXIMUM_BYTES
@@ -116,7 +118,7 @@ def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, 
     assert outcomes["INTEGRITY"] == ("failed" if faults else "met")
 
 
-def test_the_bounds_of_what_is_told_are_those_of_what_is_read():
+def test_the_bounds_of_what_is_reported_are_those_of_what_is_read():
     """The longest possible event log can be read: four subjects with the maximum of operations, and ENDURE."""
     lines = 4 * (5 * MAXIMUM_OPERATIONS + 2 * FACTS_OF_ENDURANCE + 100)
     assert lines < strict_json._MAXIMUM_LINES
@@ -130,12 +132,12 @@ def test_the_bounds_of_what_is_told_are_those_of_what_is_read():
 def test_a_record_that_nobody_could_read_is_refused_before_the_run(processes, more):
     settings = settings_of(processes, 10, **more)
     with pytest.raises(UsageError, match=r"The report of this run would contain .* values") as refused:
-        check_record(plan_run(settings, made_up_run.MADE_UP), settings)
+        check_record(plan_run(settings, synthetic_run.SYNTHETIC_TARGET), settings)
     assert "--ckpt-operations" in refused.value.remedy
 
 
 @pytest.mark.parametrize("models", ["llama3-8b", "all"])
-def test_what_people_run_is_not_refused(models):
+def test_usual_command_lines_are_not_refused(models):
     """A run of 1,024 ranks with ten operations and saves for seven days is accepted, also with all models."""
     fields = {"ckpt_model": models, "ckpt_mode": "auto", "ckpt_suite": "performance,contention,endurance",
             "ckpt_duration": "7d", "ckpt_profile": "acceptance"}  # fmt: skip

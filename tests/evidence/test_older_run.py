@@ -17,7 +17,7 @@ from pytest_ckpt.grading import catalogue
 from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, REQUIREMENTS
 from pytest_ckpt.judging.decision import Decision
 from pytest_ckpt.judging.requirement import Requirement
-from tests.support import made_up_run
+from tests.support import synthetic_run
 from tests.support.forging import edit
 
 pytestmark = pytest.mark.covers(commands=("verify", "judge"))
@@ -41,7 +41,7 @@ KINDS = {
     "speed": {},
     "behaviour": {"ckpt_gate_table": "auto", "ckpt_suite": "conformance"},
 }
-VERDICTS = {"speed": ("LATER", made_up_run.SUBJECT), "behaviour": ("MKDIR", "later")}
+VERDICTS = {"speed": ("LATER", synthetic_run.SUBJECT), "behaviour": ("MKDIR", "later")}
 NAMES = {"speed": "LATER", "behaviour": "MKDIR.later"}
 
 
@@ -49,7 +49,7 @@ NAMES = {"speed": "LATER", "behaviour": "MKDIR.later"}
 def made(tmp_path_factory):
     home = tmp_path_factory.mktemp("made")
     for name, options in KINDS.items():
-        made_up_run.make_run(home / name, options=options)
+        synthetic_run.write_run(home / name, options=options)
     return home
 
 
@@ -93,14 +93,14 @@ def results(document):
     return [(v["id"], v["subject"], v["outcome"], v["because"]) for v in document["requirements"]]
 
 
-def found(directory):
+def verdicts_of(directory):
     return {c.name: (c.outcome, c.description, c.details) for c in verify_directory(directory, None)}
 
 
 # --- requirements and checks that came later --------------------------------------------------------------------------
 
 
-def test_what_came_after_the_run_is_neither_decided_nor_missing(directory, later):
+def test_requirements_newer_than_the_run_are_neither_decided_nor_missing(directory, later):
     before = judge_directory(directory, {})
     later()
     now = judge_directory(directory, {})
@@ -114,7 +114,7 @@ def test_what_came_after_the_run_is_neither_decided_nor_missing(directory, later
 
 def test_a_run_is_unchanged_for_a_version_that_knows_more(directory, later):
     later()
-    checks = found(directory)
+    checks = verdicts_of(directory)
     assert {checks[name][0] for name in ("digests", "verdicts", "pages")} == {"holds"}, checks
 
 
@@ -153,7 +153,7 @@ def test_a_name_that_was_taken_from_the_list_of_this_version_is_missed(directory
         (REPORT, lambda report: report["catalogue_names"].remove(name)),
         (SESSION, lambda session: session["catalogue_names"].remove(name)),
     )
-    outcome, _, details = found(directory)["verdicts"]
+    outcome, _, details = verdicts_of(directory)["verdicts"]
     assert outcome == "broken"
     assert "differs: catalogue_names of report.json" in details
 
@@ -164,7 +164,7 @@ def test_a_name_that_was_added_to_the_list_of_this_version_is_named(directory):
         (REPORT, lambda report: report["catalogue_names"].append("ADDED")),
         (SESSION, lambda session: session["catalogue_names"].append("ADDED")),
     )
-    outcome, _, details = found(directory)["verdicts"]
+    outcome, _, details = verdicts_of(directory)["verdicts"]
     assert outcome == "broken"
     assert details == ("differs: catalogue_names of report.json",)
 
@@ -189,7 +189,7 @@ def test_the_verdicts_of_another_version_are_checked_and_its_pages_are_not(direc
         (REPORT, without_a_requirement),
         (SESSION, lambda session: session["catalogue_names"].remove("MODEL-LOAD")),
     )
-    checks = found(directory)
+    checks = verdicts_of(directory)
     assert {checks[name][0] for name in ("digests", "verdicts")} == {"holds"}, checks
     assert "version 0.0.9 made the report: only outcomes and grade are compared" in checks["verdicts"][1]
     assert checks["pages"][0] == "not checked"
@@ -197,9 +197,9 @@ def test_the_verdicts_of_another_version_are_checked_and_its_pages_are_not(direc
 
 def test_a_changed_measurement_of_another_version_is_found(made, tmp_path):
     directory = shutil.copytree(made / "speed", tmp_path / "run")
-    measured = f"measurements/{made_up_run.SUBJECT}.json"
+    measured = f"measurements/{synthetic_run.SUBJECT}.json"
     remade(directory, *of_version("0.0.9"), (measured, lambda m: [o.update(phases={}) for o in m["operations"]]))
-    assert found(directory)["verdicts"][0] == "broken"
+    assert verdicts_of(directory)["verdicts"][0] == "broken"
 
 
 @pytest.mark.parametrize("schema", ["report/0", "report/2", "report/99", "report/1x"])
@@ -212,7 +212,7 @@ def test_a_report_of_another_schema_is_refused(made, tmp_path, capsys, schema, c
     error = capsys.readouterr().err
     assert f"follows pytest-ckpt/{schema}, which this version does not know" in error
     assert "the version of pytest-ckpt that made the run, or a newer one" in error
-    assert found(directory)["verdicts"][:2] == ("broken", "the files cannot be judged again")
+    assert verdicts_of(directory)["verdicts"][:2] == ("broken", "the files cannot be judged again")
 
 
 @pytest.mark.parametrize("schema", ["pytest-ckpt/plan/1", 7, None, ["pytest-ckpt/report/1"]])

@@ -15,13 +15,13 @@ SMALLEST = (
 
 
 @pytest.mark.thorough
-def test_a_run_signs_itself_and_is_kept(front_door, pytester):
+def test_a_run_signs_itself_and_is_kept(run_pytest, pytester):
     (pytester.path / "target").mkdir()
     for words in (["genpkey", "-algorithm", "ed25519", "-out", "key.pem"],
                   ["pkey", "-in", "key.pem", "-pubout", "-out", "key.pub"]):  # fmt: skip
         subprocess.run(["openssl", *words], check=True, cwd=pytester.path)
     (pytester.path / "system.toml").write_text('[system]\nvendor = "Example Storage Inc."\n')
-    result = front_door("--ckpt-target=target", *SMALLEST, "--ckpt-sign=key.pem", "--ckpt-history=kept/here",
+    result = run_pytest("--ckpt-target=target", *SMALLEST, "--ckpt-sign=key.pem", "--ckpt-history=kept/here",
                         "--ckpt-system=system.toml", "--ckpt-pdf")  # fmt: skip
     assert result.ret in (0, 8), result.stdout.str()
     result.stdout.fnmatch_lines([
@@ -41,9 +41,9 @@ def test_a_run_signs_itself_and_is_kept(front_door, pytester):
     found.stdout.fnmatch_lines(["1 run", "no change shows", "no regression of 10 %; 2 of 2 series are too short *"])
 
 
-def test_a_history_on_the_target_is_refused_before_anything_is_written(front_door, pytester):
+def test_a_history_on_the_target_is_refused_before_anything_is_written(run_pytest, pytester):
     (pytester.path / "target").mkdir()
-    result = front_door("--ckpt-target=target", *SMALLEST, "--ckpt-history=target/kept")
+    result = run_pytest("--ckpt-target=target", *SMALLEST, "--ckpt-history=target/kept")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*--ckpt-history target/kept is inside --ckpt-target target.*"])
     assert not list((pytester.path / "target").iterdir())

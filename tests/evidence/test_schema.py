@@ -10,8 +10,8 @@ import pytest
 
 from pytest_ckpt.facts.written import fault
 from pytest_ckpt.grading.document import Report
-from tests.support import made_up_run
-from tests.support.by_the_library import faults
+from tests.support import synthetic_run
+from tests.support.jsonschema_validation import violations
 
 # Objects whose keys are not field names, and fields that only some reports have.
 FREE = {"reasons", "kinds", "limits", "versions", "engine_facts", "phases", "stages", "facts", "client", "not_run"}
@@ -25,13 +25,13 @@ OPTIONAL = {
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("report") / "run"
-    made_up_run.make_run(directory)
+    synthetic_run.write_run(directory)
     return json.loads((directory / "report.json").read_text())
 
 
 def test_a_report_is_one(document: Any) -> None:
     assert fault(document, Report) == ""
-    assert faults(document, "report") == []
+    assert violations(document, "report") == []
 
 
 def objects(value: Any, path: tuple[Any, ...] = ()) -> Any:
@@ -56,7 +56,7 @@ def test_fields_that_come_later_are_allowed_everywhere(document: Any) -> None:
     for path in list(objects(document)):
         _at(later, path)["added later"] = 1
     assert fault(later, Report) == ""
-    assert faults(later, "report") == []
+    assert violations(later, "report") == []
 
 
 def test_every_field_is_required_at_any_depth_also_one_that_is_renamed(document: Any) -> None:
@@ -110,6 +110,6 @@ def test_every_field_is_required_at_any_depth_also_one_that_is_renamed(document:
 def test_wrong_values_are_refused_and_their_place_is_named(document: Any, path: tuple[Any, ...], value: object) -> None:
     wrong = copy.deepcopy(document)
     _at(wrong, path[:-1])[path[-1]] = value
-    assert faults(wrong, "report")
+    assert violations(wrong, "report")
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     assert fault(wrong, Report).startswith(f"${place}".replace(".stages.saves", ".stages[...]"))

@@ -23,7 +23,7 @@ from pytest_ckpt.evidence.attestation import (
 from pytest_ckpt.evidence.manifest import ATTESTATION
 from pytest_ckpt.evidence.signing import read_private_key, read_public_key
 from pytest_ckpt.support.errors import UsageError
-from tests.support import made_up_run
+from tests.support import synthetic_run
 
 OPENSSL = shutil.which("openssl")
 
@@ -46,7 +46,7 @@ def keys(tmp_path_factory):
 def run(tmp_path_factory, keys):
     directory = tmp_path_factory.mktemp("run") / "ckpt-report"
     signer = read_private_key(keys / "key.pem", option="--ckpt-sign")
-    made_up_run.make_run(directory, signer=signer, options={"ckpt_sign": str(keys / "key.pem")})
+    synthetic_run.write_run(directory, signer=signer, options={"ckpt_sign": str(keys / "key.pem")})
     return directory
 
 
@@ -88,7 +88,7 @@ def test_the_statement_is_an_in_toto_test_result_about_report_and_manifest(run):
     assert predicate["result"] == "WARNED", "a rehearsal that met everything certifies nothing"
     (configuration,) = predicate["configuration"]
     assert configuration["name"] == "plan.json"
-    assert f"SAVE {made_up_run.SUBJECT}" in predicate["passedTests"]
+    assert f"SAVE {synthetic_run.SUBJECT}" in predicate["passedTests"]
     assert predicate["failedTests"] == []
 
 
@@ -104,7 +104,7 @@ def test_the_statement_is_an_in_toto_test_result_about_report_and_manifest(run):
         ("certified", 2, "FAILED"),
     ],
 )
-def test_passed_is_said_of_what_is_certified_alone(grade, exit_code, result):
+def test_only_certified_runs_are_called_passed(grade, exit_code, result):
     verdicts = [
         {"id": name, "subject": "s", "outcome": outcome, "severity": severity}
         for name, outcome, severity in [
@@ -135,7 +135,7 @@ def test_an_envelope_comes_back_from_its_bytes_in_either_base64():
                                   b'{"payload": "*", "payloadType": "", "signatures": []}',
                                   b'{"payload": "", "payloadType": "", "signatures": [1]}', b"\xff", b"[" * 100_000,
                                   b'{"payload": "", "payload": "", "payloadType": "", "signatures": []}'])  # fmt: skip
-def test_what_is_no_envelope_is_refused(data):
+def test_an_invalid_envelope_is_refused(data):
     with pytest.raises(ValueError, match="no DSSE envelope"):
         read_envelope(data)
 
@@ -153,7 +153,7 @@ def other_keys(home):
     (home / "empty.pem").write_text("")
 
 
-def test_keys_that_cannot_sign_are_usage_errors_that_say_why(keys, tmp_path):
+def test_keys_that_cannot_sign_are_usage_errors_that_state_why(keys, tmp_path):
     other_keys(tmp_path)
     for file, why in (
         (keys / "key.pub", "not a private key in PEM"),
@@ -183,10 +183,10 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path, function)
         function(tmp_path / "key.pem", option="--ckpt-sign")
 
 
-def test_a_bad_key_ends_a_run_before_anything_is_written(front_door, pytester):
+def test_a_bad_key_ends_a_run_before_anything_is_written(run_pytest, pytester):
     (pytester.path / "target").mkdir()
     (pytester.path / "key.pem").write_text("not a key")
-    result = front_door("--ckpt-target=target", "--cluster=64", "--ckpt-sign=key.pem")
+    result = run_pytest("--ckpt-target=target", "--cluster=64", "--ckpt-sign=key.pem")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*--ckpt-sign key.pem: it is not a private key in PEM*", "*openssl genpkey*"])
     assert not list((pytester.path / "target").iterdir())

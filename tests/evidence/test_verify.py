@@ -17,13 +17,13 @@ from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, write_
 from pytest_ckpt.evidence.signing import Signer
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.run.close import write_report
-from tests.support import made_up_run
-from tests.support.by_the_library import faults
+from tests.support import synthetic_run
+from tests.support.jsonschema_validation import violations
 
 pytestmark = pytest.mark.covers(commands=("verify",))
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-CERTIFICATE, REPORT, FACTS = "certificate.html", "report.json", f"measurements/{made_up_run.SUBJECT}.json"
+CERTIFICATE, REPORT, FACTS = "certificate.html", "report.json", f"measurements/{synthetic_run.SUBJECT}.json"
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def finished(tmp_path_factory):
     """Directory of two runs: ``signed``, and ``plain`` without a signature."""
     home = tmp_path_factory.mktemp("runs")
     options = {"ckpt_sign": "/keys/key.pem"}
-    made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options=options)
-    made_up_run.make_run(home / "plain")
+    synthetic_run.write_run(home / "signed", signer=Signer(key=KEY), options=options)
+    synthetic_run.write_run(home / "plain")
     return home
 
 
@@ -64,13 +64,13 @@ def edit(file, change):
     file.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def test_a_directory_that_nobody_touched_is_unchanged(plain):
+def test_an_untouched_directory_is_unchanged(plain):
     assert outcomes(plain) == {
         "digests": "holds", "verdicts": "holds", "pages": "holds", "signature": "not checked"
     }  # fmt: skip
 
 
-def test_a_signed_directory_that_nobody_touched_is_unchanged(signed):
+def test_an_untouched_signed_directory_is_unchanged(signed):
     assert set(outcomes(signed, [KEY.public_key()]).values()) == {"holds"}
     assert outcomes(signed)["signature"] == "not checked"
 
@@ -85,12 +85,12 @@ def test_a_signed_directory_that_nobody_touched_is_unchanged(signed):
 )
 def test_runs_of_other_kinds_are_unchanged_too(tmp_path, options):
     """``verify`` reports no change in runs with another suite, more operations, or failed requirements."""
-    made_up_run.make_run(tmp_path / "run", options=options)
+    synthetic_run.write_run(tmp_path / "run", options=options)
     assert "broken" not in outcomes(tmp_path / "run").values(), details(tmp_path / "run")
 
 
 def test_an_interrupted_run_keeps_its_exit_code(tmp_path):
-    made_up_run.make_run(tmp_path / "run", fails=True)
+    synthetic_run.write_run(tmp_path / "run", fails=True)
     assert "broken" not in outcomes(tmp_path / "run").values()
 
 
@@ -145,7 +145,7 @@ def test_a_byte_put_at_the_end_or_taken_from_it_is_found(signed, change):
         (signed / name).write_bytes(data)
 
 
-def test_what_was_added_and_removed_is_named(plain):
+def test_added_and_removed_files_are_named(plain):
     (plain / "launches" / "1" / "rank-0.log").unlink()
     (plain / "launches" / "1" / "rank-7.log").write_text("later")
     (plain / "link").symlink_to("/etc")
@@ -183,7 +183,7 @@ def test_a_report_that_cannot_be_read_is_found(plain, text):
 def test_all_changed_alike_is_found_by_the_signature_alone(signed):
     """If times, report, certificate and manifest are forged consistently, only the signature reveals the change."""
     forged = signed.with_name("forged")
-    made_up_run.make_run(forged, save=0.01, options={"ckpt_sign": "/keys/key.pem"})
+    synthetic_run.write_run(forged, save=0.01, options={"ckpt_sign": "/keys/key.pem"})
     assert outcomes(forged) == {
         "digests": "holds", "verdicts": "holds", "pages": "holds", "signature": "broken"
     }  # fmt: skip
@@ -207,7 +207,7 @@ def test_with_a_key_a_directory_without_a_signature_does_not_hold(plain):
     assert outcomes(plain, [KEY.public_key()])["signature"] == "broken"
 
 
-def test_the_command_says_what_holds_and_what_an_unsigned_directory_cannot_show(plain, capsys):
+def test_the_command_states_what_holds_and_what_an_unsigned_directory_cannot_show(plain, capsys):
     assert main(["verify", str(plain)]) == 0
     output = capsys.readouterr().out
     assert "the run was not signed" in output
@@ -222,13 +222,13 @@ def test_the_command_says_what_holds_and_what_an_unsigned_directory_cannot_show(
 def test_the_command_prints_json(plain, capsys):
     assert main(["verify", str(plain), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert not faults(document, "verify")
+    assert not violations(document, "verify")
     assert (document["schema"], document["outcome"]) == ("pytest-ckpt/verify/1", "unchanged")
     assert [c["name"] for c in document["checks"]] == ["digests", "verdicts", "pages", "signature"]
 
 
 @pytest.mark.parametrize("words", [["nowhere"], ["."], [".", "--key=nowhere"]])
-def test_what_cannot_be_verified_is_a_usage_error(tmp_path, monkeypatch, capsys, words):
+def test_an_unverifiable_directory_is_a_usage_error(tmp_path, monkeypatch, capsys, words):
     monkeypatch.chdir(tmp_path)
     assert main(["verify", *words]) == 4
     assert "pytest-ckpt: error:" in capsys.readouterr().err

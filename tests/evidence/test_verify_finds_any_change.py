@@ -16,12 +16,12 @@ from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, write_manifest
 from pytest_ckpt.evidence.signing import Signer
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.support.errors import UsageError
-from tests.support import made_up_run
+from tests.support import synthetic_run
 from tests.support.selection import examples
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 # Files that must agree with each other. Only a signature protects the output of launchers.
-HELD = ("report.json", "certificate.html", "junit.xml", f"measurements/{made_up_run.SUBJECT}.json")
+HELD = ("report.json", "certificate.html", "junit.xml", f"measurements/{synthetic_run.SUBJECT}.json")
 EXAMPLES = settings(
     max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -31,8 +31,8 @@ EXAMPLES = settings(
 def finished(tmp_path_factory):
     """Directory of two runs: ``signed``, and ``plain`` without a signature."""
     home = tmp_path_factory.mktemp("runs")
-    made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options={"ckpt_sign": "/keys/key.pem"})
-    made_up_run.make_run(home / "plain")
+    synthetic_run.write_run(home / "signed", signer=Signer(key=KEY), options={"ckpt_sign": "/keys/key.pem"})
+    synthetic_run.write_run(home / "plain")
     return home
 
 
@@ -153,12 +153,12 @@ def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, t
     after = data.draw(bytes_changed(before))
     (directory / name).write_bytes(after)
     write_manifest(directory)
-    if kind == "signed" or name != HELD[-1] or not says_the_same(before, after):
+    if kind == "signed" or name != HELD[-1] or not is_same_json(before, after):
         assert broken(directory, kind), name
     shutil.rmtree(directory.parent)
 
 
-def says_the_same(one, other):
+def is_same_json(one, other):
     """Return whether two JSON texts have equal values. White space is ignored."""
     try:
         return json.loads(one) == json.loads(other)

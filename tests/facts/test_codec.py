@@ -102,12 +102,12 @@ def test_an_operation_has_a_text_for_a_person(facts, text):
     assert str(at) == f"llama3-8b-full {text}"
 
 
-def test_what_a_newer_version_added_is_ignored():
+def test_fields_of_a_newer_version_are_ignored():
     failure = Failure(kind="hung", message="no progress")
     assert from_plain(Failure, {**to_plain(failure), "invented_later": [1, 2]}) == failure
 
 
-def test_what_an_older_version_did_not_have_gets_its_default():
+def test_fields_missing_in_an_older_version_get_their_default():
     assert from_plain(Failure, {"kind": "hung", "message": "no progress"}).rank is None
 
 

@@ -26,7 +26,7 @@ from pytest_ckpt.facts.events import (
     to_line,
 )
 from pytest_ckpt.facts.measurement import Endurance
-from tests.support.made_measurement import SUBJECT, measurement
+from tests.support.synthetic_measurement import SUBJECT, measurement
 
 ENDURED = Endurance(requested_seconds=0.0, seconds=1.0, kept=2, start_seconds=(0.0,), save_seconds=(1.0,))
 OF_ITS_NAME = PatternMeasured(subject=SUBJECT, name="endurance", found=ENDURED)
@@ -93,7 +93,7 @@ def test_what_was_told_of_a_subject_makes_its_facts():
     assert facts == {name: getattr(made, name) for name in facts}
 
 
-def test_a_subject_that_was_begun_again_is_what_was_told_last():
+def test_a_subject_that_was_begun_again_is_what_was_reported_last():
     first = OperationDone(subject=SUBJECT, operation=measurement().operations[0])
     found = events_by_subject([MeasurementStarted(subject=SUBJECT), first, MeasurementStarted(subject=SUBJECT)])
     assert found[SUBJECT].facts["operations"] == ()

@@ -10,7 +10,7 @@ from pytest_ckpt.facts.options import OPTIONS, option_of
 from pytest_ckpt.report.html import render
 from pytest_ckpt.sizing.limits import DEFAULTS, limit_inputs
 from tests.support import report_pages
-from tests.support.said_in_three_places import settings_of
+from tests.support.option_examples import settings_of
 
 
 def origins(**said):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pytest_ckpt.facts.pattern import read_pattern
-from tests.support.made_job_patterns import ONE_FILE, PAUSED
+from tests.support.synthetic_job_patterns import ONE_FILE, PAUSED
 
 
 def changed(**fields: object) -> str:
@@ -26,7 +26,7 @@ def test_what_a_thread_pauses_is_added_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected_text"),
     [
         ("[]", "it is not a pattern"),
         (changed(form=2), "this version reads form 1"),
@@ -50,6 +50,6 @@ def test_what_a_thread_pauses_is_added_up() -> None:
         ("[" * 5000, "too deep"),
     ],
 )
-def test_what_could_not_be_replayed_is_refused(text: str, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_an_unreplayable_pattern_is_refused(text: str, expected_text: str) -> None:
+    with pytest.raises(ValueError, match=expected_text):
         read_pattern(text)

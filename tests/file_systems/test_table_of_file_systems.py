@@ -9,7 +9,7 @@ from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.remedies import KNOWN
 from tests.support import CHECKOUT
 from tests.support.docs_pages import file_systems_page
-from tests.support.file_systems.reproduce import WAYS
+from tests.support.file_systems.reproduce import REPRODUCTIONS
 from tests.support.file_systems.results import is_shown, recorded
 from tests.support.file_systems.table import BY_NAME, FILE_SYSTEMS
 
@@ -28,14 +28,14 @@ def test_every_file_system_was_tried_and_no_other_is_kept():
 
 
 @pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
-def test_what_was_seen_is_what_the_table_says(row):
+def test_the_observed_results_are_those_of_the_table(row):
     seen = SEEN[row.name]
     failed = {n for n, v in seen["not_met"].items() if (v["outcome"], v["severity"]) == ("failed", "required")}
     assert failed - set(row.may_fail) == set(row.fails)
     assert seen["how"] == row.how
     for check, way in row.shows.items():
         assert check not in row.fails or is_shown(way, seen["shown"][way])
-    assert not any(is_shown(way, seen["shown"][way]) for way in row.cured_ways)
+    assert not any(is_shown(way, seen["shown"][way]) for way in row.cured_reproductions)
     assert row.is_served is bool(seen.get("server_lost"))
 
 
@@ -43,7 +43,7 @@ def test_what_was_seen_is_what_the_table_says(row):
 def test_a_row_names_checks_and_ways_that_there_are(row):
     named = {*row.fails, *row.may_fail, *row.undecided, *row.shows}
     assert named <= {*CHECKS, *REQUIREMENTS}
-    assert set(row.shows.values()) | set(row.cured_ways) <= set(WAYS)
+    assert set(row.shows.values()) | set(row.cured_reproductions) <= set(REPRODUCTIONS)
     assert not row.cures or row.cures in BY_NAME
 
 
@@ -65,7 +65,7 @@ def test_the_package_knows_every_failure_that_was_seen(row):
 
 
 @pytest.mark.parametrize("row", [row for row in FILE_SYSTEMS if row.cures], ids=lambda row: row.name)
-def test_a_cure_says_what_fails_with_it_that_was_met_without(row):
+def test_a_cure_states_what_fails_with_it_that_was_met_without(row):
     ill = SEEN[row.cures]
     (cure,) = {k.cure for k in KNOWN if ill["kind"] in k.kinds and k.cure}
     for check in failed_checks(row) & set(ill["met"]):
@@ -73,7 +73,7 @@ def test_a_cure_says_what_fails_with_it_that_was_met_without(row):
 
 
 @pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
-def test_a_cause_tells_of_what_its_reproduction_shows_most(row):
+def test_a_cause_states_the_main_effect_of_its_reproduction(row):
     """The stated cause of a failed check names the symptom that its reproduction shows most often.
 
     For example, wrong bytes are not described as a missing name.

@@ -77,13 +77,13 @@ WRONG = {
     "name", [pytest.param(n, marks=() if n == "a traceback" else pytest.mark.thorough) for n in WRONG]
 )
 def test_what_may_not_happen_is_seen(name):
-    body, says = WRONG[name]
+    body, expected_text = WRONG[name]
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM).format(body=body)],
         cwd=CHECKOUT, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, timeout=patience(120),
     )  # fmt: skip
-    assert says in done.stdout, done.stdout + done.stderr
+    assert expected_text in done.stdout, done.stdout + done.stderr
 
 
 SABOTAGED = """

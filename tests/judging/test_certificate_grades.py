@@ -16,7 +16,7 @@ from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.grading.grading import ALL_MET, CRASHED, NOTHING_REQUIRED, judge_run, of_crashed_run
 from pytest_ckpt.grading.obstacles import obstacles, possible_grade
 from pytest_ckpt.sizing.plan import plan_run
-from tests.support.made_target import mounted
+from tests.support.synthetic_target import mounted
 
 # All requirements of a run that requests no more.
 ALL = [r.id for r in REQUIREMENTS.values() if r.suite == "performance" and r.is_requested(resolve({}, {}))]
@@ -27,10 +27,8 @@ SUBJECT = "llama3-8b-full"
 SPEED = dataclasses.replace(built_in("speed-only"), certifies=True)
 
 
-def run_of(*, kind="ext4", **expected_text):
-    settings = resolve(
-        {"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **expected_text}, {}
-    )
+def run_of(*, kind="ext4", **options):
+    settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **options}, {})
     return plan_run(settings, mounted(kind)), settings, SPEED
 
 
@@ -90,7 +88,7 @@ def test_the_table_of_grades(outcomes, run, grade, exit_code):
     assert graded(findings(**outcomes), **run) == (grade, exit_code)
 
 
-def test_a_full_run_with_everything_met_says_why_it_is_certified():
+def test_a_full_run_with_everything_met_states_why_it_is_certified():
     judgement = judge_run(*run_of(), findings())
     assert judgement.reasons == (
         "Every requirement that the gate table demands was met, with complete checkpoints, at least 10 saves and 10 "
@@ -114,7 +112,7 @@ def test_a_run_in_which_no_test_ran_is_incomplete():
     assert graded([], **SMOKE) == ("rehearsal", 8)
 
 
-def test_what_failed_is_said_first_and_by_name():
+def test_failures_are_reported_first_and_by_name():
     reasons = judge_run(*run_of(), findings(LOAD="failed", COLD="not run")).reasons
     assert reasons[0] == f"LOAD failed for {SUBJECT}: It is failed."
     assert reasons[1] == f"COLD did not run for {SUBJECT}: It is not run."
@@ -125,7 +123,7 @@ def test_a_failed_advisory_requirement_is_in_the_verdicts():
     assert [v.outcome for v in judgement.verdicts if v.id == "REPEAT"] == ["failed"]
 
 
-def test_a_model_that_cannot_run_as_asked_makes_the_run_incomplete_with_its_reason():
+def test_a_model_that_cannot_run_as_requested_makes_the_run_incomplete_with_its_reason():
     run = run_of(kind="nfs4", ckpt_model="llama3-8b,llama3-70b")
     judgement = judge_run(*run, findings())
     assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
@@ -135,7 +133,7 @@ def test_a_model_that_cannot_run_as_asked_makes_the_run_incomplete_with_its_reas
     assert len(judgement.verdicts) == 2 * len(ALL)
 
 
-def test_a_subset_on_shared_storage_is_a_rehearsal_where_it_was_asked_for():
+def test_a_subset_on_shared_storage_is_a_rehearsal_where_it_was_requested():
     run = run_of(kind="nfs4", ckpt_model="llama3-70b", ckpt_mode="subset")
     judgement = judge_run(*run, findings("llama3-70b-subset"))
     assert (judgement.grade, judgement.exit_code) == ("rehearsal", 0)
@@ -152,7 +150,7 @@ def test_a_verdict_about_something_else_completes_nothing():
 
 
 @pytest.mark.parametrize(
-    ("run", "says"),
+    ("run", "expected_text"),
     [
         ({}, "certified"),
         (SMOKE, "rehearsal: Checkpoints at 0.001 of the full size."),
@@ -160,9 +158,9 @@ def test_a_verdict_about_something_else_completes_nothing():
         ({"kind": "nfs4", "ckpt_model": "llama3-70b"}, "incomplete: llama3-70b-full cannot run: llama3-70b in full"),
     ],
 )
-def test_the_grade_that_a_run_can_reach_is_said_before_it(run, says):
+def test_the_grade_that_a_run_can_reach_is_reported_before_it(run, expected_text):
     found = obstacles(*run_of(**run))
-    assert ": ".join([possible_grade(found), *(o.line for o in found)]).startswith(says)
+    assert ": ".join([possible_grade(found), *(o.line for o in found)]).startswith(expected_text)
 
 
 outcomes = st.sampled_from(["met", "failed", "not run", "waived"])
@@ -187,7 +185,7 @@ def test_the_order_in_which_tests_ran_decides_nothing():
 
 
 @pytest.mark.parametrize("profile", [{}, SMOKE], ids=["full", "smoke"])
-def test_a_run_of_which_nothing_is_asked_is_never_certified(profile):
+def test_a_run_of_which_nothing_is_requested_is_never_certified(profile):
     """If a gate table switches every requirement off, the run gets no certificate."""
     plan, settings, _ = run_of(**profile)
     nothing = dataclasses.replace(SPEED, kinds=dict.fromkeys(REQUIREMENTS, "off"))

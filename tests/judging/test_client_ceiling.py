@@ -13,8 +13,8 @@ import pytest
 from pytest_ckpt.facts.client_ceiling import ClientCeiling
 from pytest_ckpt.facts.measurement import RankFacts
 from pytest_ckpt.grading.networks import ceiling_limits
-from tests.support.made_measurement import FULL, judged, measurement, operation
-from tests.support.made_patterns import done, failed_over, trial, upgraded, with_neighbour, with_reads
+from tests.support.synthetic_measurement import FULL, judged, measurement, operation
+from tests.support.synthetic_patterns import attempt, failed_over, trial, upgraded, with_neighbour, with_reads
 
 LIMIT = judged("SAVE", measurement()).limit
 NEEDED = FULL / LIMIT
@@ -97,8 +97,8 @@ def test_one_host_that_cannot_is_named_though_all_together_could() -> None:
     [
         pytest.param(with_neighbour(neighbour_save_seconds=(1.0, 2 * LIMIT, 1.0)), id="NEIGHBOUR"),
         pytest.param(with_reads(save_seconds=(2 * LIMIT,)), id="MIXED"),
-        pytest.param(failed_over(trial(after=done("save", seconds=2 * LIMIT))), id="FAILOVER"),
-        pytest.param(upgraded(operations=(done("save", seconds=2 * LIMIT), done("load"))), id="UPGRADE"),
+        pytest.param(failed_over(trial(after=attempt("save", seconds=2 * LIMIT))), id="FAILOVER"),
+        pytest.param(upgraded(operations=(attempt("save", seconds=2 * LIMIT), attempt("load"))), id="UPGRADE"),
     ],
 )
 @pytest.mark.parametrize(("makes", "outcome"), [(0.5, "not run"), (1.01, "failed")])

@@ -26,7 +26,7 @@ from pytest_ckpt.judging.clients import (
     unsafe_effect,
     unsafe_mounts,
 )
-from tests.support.made_measurement import judged, measurement
+from tests.support.synthetic_measurement import judged, measurement
 
 SEEN = FsyncEffect(rank=0, host="n1", moment="before the saves", dirty_bytes=131072)
 AFTER = dataclasses.replace(SEEN, moment="after the saves")
@@ -118,7 +118,7 @@ def test_only_what_answers_fsync_replaces_it():
     ((SEEN, AFTER), "no byte that was left to write back after fsync (cachestat, 1 host, before and after the saves)."),
     ((dataclasses.replace(SEEN, counter="device counters"),), "(the counters of the device, 1 host, "),
 ])  # fmt: skip
-def test_what_was_counted_is_described(fsyncs, text):
+def test_the_kind_of_count_is_described(fsyncs, text):
     assert text in describe_effect(proofs(*fsyncs))
     assert bool(describe_effect(proofs(*fsyncs))) is bool(text)
 

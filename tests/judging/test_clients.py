@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.judging.clients import differences, read_demand, unmet_demands
-from tests.support.made_up_run import make_run
+from tests.support.synthetic_run import write_run
 
 
 @pytest.mark.parametrize(("demand", "fact", "holds"), [
@@ -40,7 +40,7 @@ def test_numbers_are_compared_as_numbers_and_words_as_words(demand, fact, holds)
     "nconnect >= 8", "client.nconnect", "client. >= 8", "client.nconnect >= ", "client.nconnect >= many", 8, None, [],
     "client.a >= 1 <= 2", "client.nconnect => 8",
 ])  # fmt: skip
-def test_what_is_no_demand_is_refused_in_a_sentence(text):
+def test_an_invalid_demand_is_refused_in_a_sentence(text):
     with pytest.raises(ValueError, match=r"client\.nconnect >= 8|not a number"):
         read_demand(text)
 
@@ -85,7 +85,7 @@ def judged(tmp_path, capsys):
     def run(*demands):
         gates = tmp_path / "ours.toml"
         gates.write_text(GATES.format(json.dumps(demands)))
-        make_run(tmp_path / "run", save=0.001, load=0.001)
+        write_run(tmp_path / "run", save=0.001, load=0.001)
         code = main(["judge", str(tmp_path / "run"), f"--ckpt-gate-table={gates}", "--json"])
         printed = capsys.readouterr()
         return code, json.loads(printed.out) if printed.out else None, printed.err

@@ -18,8 +18,8 @@ from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cold import BASIS_WORDS, of_canaries, of_volume, prove_cold, uncounted
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.sizing.caches import minimum_moved
-from tests.support.made_measurement import LIMITS, judged, measurement
-from tests.support.made_patterns import failed_over, upgraded
+from tests.support.synthetic_measurement import LIMITS, judged, measurement
+from tests.support.synthetic_patterns import failed_over, upgraded
 
 GIB = 1 << 30
 BLIND = CacheFacts(required=True, readings=(), policy="auto", method="none", probe="", resident_fraction=None,
@@ -43,7 +43,7 @@ def canaries(saved, again, dropped, elsewhere=None, count=10, behind=None, **mor
     return CanaryReads(host="n1", bytes=64 << 20, **{f"{k}_seconds": v for k, v in parts.items()}, **client, **more)
 
 
-def of(*reads, **more):
+def measured(*reads, **more):
     return measurement(resident=None, cache=dataclasses.replace(BLIND, canaries=reads, **more))
 
 
@@ -114,8 +114,8 @@ def test_a_cache_that_keeps_what_is_judged_and_knows_the_canaries_is_no_proof(pr
 
 
 @pytest.mark.parametrize(("reads", "found", "words"), CASES.values(), ids=CASES)
-def test_the_verdict_says_so(reads, found, words):
-    verdict = judged("COLD", of(reads))
+def test_the_verdict_reports_it(reads, found, words):
+    verdict = judged("COLD", measured(reads))
     outcome, reason = {"proven": ("met", "met"), "cached": ("failed", "cached"), "unknown": ("not run", "unproven")}[
         found
     ]
@@ -163,7 +163,7 @@ def test_other_work_between_the_reads_is_no_drop_that_works(reads, found, words)
 def test_one_pair_alone_proved_what_two_do_not():
     burst, _, _ = BURSTS["after the drop, a cache of loaded files survives"]
     assert of_canaries(dataclasses.replace(burst, dropped_reread_seconds=())).found == "proven"
-    assert judged("COLD", of(burst)).outcome == "not run"
+    assert judged("COLD", measured(burst)).outcome == "not run"
 
 
 loads = st.lists(st.floats(1, 50), min_size=10, max_size=16)
@@ -215,14 +215,14 @@ def test_who_is_as_fast_as_the_other_client_is_never_accused_and_who_is_faster_n
 
 def test_one_host_that_is_not_proven_is_enough_and_one_that_is_accused_fails_all():
     good, open_, bad = canaries(SLOW, FAST, SLOW), canaries(FAST, FAST, FAST), canaries(FAST, FAST, FAST, SLOW)
-    assert judged("COLD", of(good, good)).outcome == "met"
-    assert judged("COLD", of(good, open_)).outcome == "not run"
-    assert judged("COLD", of(good, open_, bad)).outcome == "failed"
-    assert judged("COLD", of()).outcome == "not run"
+    assert judged("COLD", measured(good, good)).outcome == "met"
+    assert judged("COLD", measured(good, open_)).outcome == "not run"
+    assert judged("COLD", measured(good, open_, bad)).outcome == "failed"
+    assert judged("COLD", measured()).outcome == "not run"
 
 
 def test_other_hosts_prove_it_without_any_timing():
-    verdict = judged("COLD", of(by_other_hosts=True))
+    verdict = judged("COLD", measured(by_other_hosts=True))
     assert (verdict.outcome, verdict.basis) == ("met", "other client")
     assert "by a host that had neither written nor read it" in verdict.because
 
@@ -230,9 +230,9 @@ def test_other_hosts_prove_it_without_any_timing():
 def test_the_volume_counts_only_where_caches_on_disks_were_stated():
     moved = (MovedBytes(host="n1", memory_bytes=16 * GIB, minimum_bytes=60 * GIB),)
     for stated, proven in ((0, True), (4 * GIB, True), (5 * GIB, False), (None, False)):
-        verdict = judged("COLD", of(moved=moved, client_cache_bytes=stated))
+        verdict = judged("COLD", measured(moved=moved, client_cache_bytes=stated))
         assert (verdict.outcome, verdict.basis) == (("met", "volume") if proven else ("not run", ""))
-    assert "--ckpt-client-cache" in judged("COLD", of(moved=moved)).because
+    assert "--ckpt-client-cache" in judged("COLD", measured(moved=moved)).because
     # Of several hosts, the one that moved the least relative to its memory counts.
     small = MovedBytes(host="n2", memory_bytes=32 * GIB, minimum_bytes=60 * GIB)
     assert of_volume((*moved, small), 0).found == "unknown"
@@ -240,7 +240,7 @@ def test_the_volume_counts_only_where_caches_on_disks_were_stated():
 
 def test_a_cache_larger_than_stated_is_found_by_the_timed_reads():
     moved = (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=60 * GIB),)
-    verdict = judged("COLD", of(canaries(FAST, FAST, FAST, SLOW), moved=moved, client_cache_bytes=0))
+    verdict = judged("COLD", measured(canaries(FAST, FAST, FAST, SLOW), moved=moved, client_cache_bytes=0))
     assert (verdict.outcome, verdict.reason) == ("failed", "cached")
 
 
@@ -283,14 +283,14 @@ def test_what_moves_between_a_save_and_its_load_is_counted_from_the_last_time_th
 
 
 @pytest.mark.parametrize(("name", "made"), [("FAILOVER", failed_over), ("UPGRADE", upgraded)])
-def test_timed_reads_show_that_the_drop_works_beside_commands_too(name, made):
+def test_timed_reads_show_that_the_drop_works_during_commands_too(name, made):
     """Timed reads prove that loads in FAILOVER and UPGRADE were cold, if the gate table accepts this proof."""
     blind = made(resident_fraction=None)
 
     def verdict(reads, gates=None):
         cache = dataclasses.replace(BLIND, canaries=reads)
-        of = dataclasses.replace(blind, cache=cache)
-        return decide(REQUIREMENTS[name], of, LIMITS, gates or built_in("posix-shared"))
+        dropped = dataclasses.replace(blind, cache=cache)
+        return decide(REQUIREMENTS[name], dropped, LIMITS, gates or built_in("posix-shared"))
 
     works, unknown = canaries(SLOW, FAST, SLOW), canaries(FAST, FAST, FAST)
     assert (verdict((works,)).outcome, verdict((works,)).basis) == ("met", "timed canary")
@@ -311,7 +311,7 @@ def test_timed_reads_show_that_the_drop_works_beside_commands_too(name, made):
      "do not cache their reads; cached pages were not counted"),
 ])  # fmt: skip
 def test_what_a_target_declares_rests_on_more_where_more_shows_it(more, basis, words):
-    decision = judged("COLD", of(is_declared_cold=True, **more))
+    decision = judged("COLD", measured(is_declared_cold=True, **more))
     assert (decision.outcome, decision.basis) == ("met", basis)
     assert words in decision.because
 
@@ -337,7 +337,7 @@ COUNTED = dataclasses.replace(BLIND, probe="cachestat", resident_fraction=0.0, d
 
 
 @pytest.mark.parametrize(
-    ("kind", "cache", "says"),
+    ("kind", "cache", "expected_text"),
     [
         ("fuse.glusterfs", COUNTED, True),
         ("fuseblk", COUNTED, True),
@@ -352,13 +352,13 @@ COUNTED = dataclasses.replace(BLIND, probe="cachestat", resident_fraction=0.0, d
         ("fuse.glusterfs", dataclasses.replace(COUNTED, canaries=(canaries(FAST, FAST, FAST),)), True),
     ],
 )
-def test_what_a_process_of_fuse_keeps_is_said_to_be_uncounted(kind, cache, says):
+def test_what_a_process_of_fuse_keeps_is_reported_as_uncounted(kind, cache, expected_text):
     found = uncounted(kind, [cache])
-    assert bool(found) is says
+    assert bool(found) is expected_text
     assert all(kind in sentence and "--ckpt-hosts" in sentence for sentence in found)
 
 
-def test_what_a_process_below_the_target_keeps_is_said_to_be_uncounted():
+def test_what_a_process_below_the_target_keeps_is_reported_as_uncounted():
     layers = (
         Layer(kind="file system", text="ext4", depth=0),
         Layer(kind="device", text="/dev/loop0", depth=1),

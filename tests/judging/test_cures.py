@@ -43,7 +43,7 @@ def test_another_file_system_gets_no_word_and_the_same_verdict():
     assert (known.outcome, known.because, known.reason) == (unknown.outcome, unknown.because, unknown.reason)
 
 
-def test_what_is_met_is_not_explained():
+def test_met_requirements_are_not_explained():
     assert "known of" not in judged("fuse.glusterfs").detail
 
 
@@ -56,11 +56,11 @@ def test_a_row_names_checks_that_there_are(row):
             assert f"cure: {remedy_of(row)}" in explain(kind, check)
 
 
-def test_where_no_option_helps_the_verdict_says_so():
+def test_if_no_option_helps_the_verdict_reports_it():
     assert "No option is known to help" in " ".join(explain("fuse.bindfs", "COMMIT.file"))
 
 
-def test_doctor_tells_it_before_the_run():
+def test_doctor_reports_it_before_the_run():
     found = list(known_failures("fuse.sshfs"))
     assert [finding.name for finding in found] == ["file system"] * 4
     assert not any(finding.can or finding.needed for finding in found)

@@ -9,14 +9,14 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import write_manifest
-from tests.support import made_up_run
-from tests.support.made_patterns import grown
+from tests.support import synthetic_run
+from tests.support.synthetic_patterns import grown
 
 EIGHT = {"ckpt_model": "llama3-70b", "ckpt_ranks": "8", "ckpt_profile": "nightly"}
 
 
 def test_a_month_is_simulated_for_each_subject_and_is_no_verdict(tmp_path) -> None:
-    document = made_up_run.make_run(tmp_path / "run", options=EIGHT, save=2.0, load=2.0)
+    document = synthetic_run.write_run(tmp_path / "run", options=EIGHT, save=2.0, load=2.0)
     (row,) = document["forecast"]
     month = row["month"]
     assert month["accelerators"] == 64
@@ -34,7 +34,7 @@ def test_a_month_is_simulated_for_each_subject_and_is_no_verdict(tmp_path) -> No
 
 def test_growth_that_was_measured_is_projected_to_all_ranks(tmp_path) -> None:
     saturated = {1: 1e9, 2: 1.8e9, 4: 2.0e9, 8: 2.0e9}
-    document = made_up_run.make_run(
+    document = synthetic_run.write_run(
         tmp_path / "run", options={**EIGHT, "ckpt_suite": "performance,scaling"}, change=grown(saturated)
     )
     (row,) = document["forecast"]
@@ -47,7 +47,7 @@ def test_growth_that_was_measured_is_projected_to_all_ranks(tmp_path) -> None:
 
 def test_without_a_sign_of_a_ceiling_there_are_bounds_only(tmp_path) -> None:
     linear = {1: 1e9, 2: 2e9, 4: 4e9, 8: 8e9}
-    document = made_up_run.make_run(
+    document = synthetic_run.write_run(
         tmp_path / "run", options={**EIGHT, "ckpt_suite": "performance,scaling"}, change=grown(linear)
     )
     save = document["forecast"][0]["projected"][0]
@@ -60,12 +60,12 @@ def test_a_measurement_without_its_end_has_none(tmp_path) -> None:
     def ended(m):
         return dataclasses.replace(m, operations=m.operations[:2])
 
-    assert made_up_run.make_run(tmp_path / "run", change=ended)["forecast"] == []
+    assert synthetic_run.write_run(tmp_path / "run", change=ended)["forecast"] == []
 
 
 def test_a_forecast_that_was_changed_is_found(tmp_path, capsys) -> None:
     directory = tmp_path / "run"
-    made_up_run.make_run(directory)
+    synthetic_run.write_run(directory)
     report = json.loads((directory / "report.json").read_text())
     report["forecast"][0]["month"]["goodput"] = 0.999
     (directory / "report.json").write_text(json.dumps(report, indent=1) + "\n")

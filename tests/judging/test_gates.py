@@ -15,10 +15,10 @@ from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
 from pytest_ckpt.judging.gates import GateKind
 from pytest_ckpt.judging.verdicts import severity_of
 from pytest_ckpt.support.errors import UsageError
-from tests.support.made_target import mounted
+from tests.support.synthetic_target import mounted
 
 
-def own(tmp_path, text, extends="posix-shared", kind="posix-shared"):
+def user_table(tmp_path, text, extends="posix-shared", kind="posix-shared"):
     file = tmp_path / "own.toml"
     file.write_text(f'name = "ours"\nextends = "{extends}"\n{text}')
     return load_gates(str(file), kind)
@@ -33,7 +33,7 @@ REPORTED_OF_STORES = (
 
 
 @pytest.mark.parametrize("name", GATE_TABLES)
-def test_every_table_that_ships_can_be_read_and_says_what_it_is_for(name):
+def test_every_table_that_ships_can_be_read_and_states_what_it_is_for(name):
     gates = built_in(name)
     assert gates.name == name
     assert gates.text.endswith(".")
@@ -76,7 +76,7 @@ def test_shared_storage_requires_of_two_clients_what_local_storage_cannot_show()
 
 
 def test_a_table_of_ones_own_changes_what_it_names_and_nothing_else(tmp_path):
-    gates = own(tmp_path, '[requirements]\nREPEAT = { gate = "required", limit = 0.05 }\n')
+    gates = user_table(tmp_path, '[requirements]\nREPEAT = { gate = "required", limit = 0.05 }\n')
     assert severity_of(REQUIREMENTS["REPEAT"], "llama3-8b-full", gates) == "required"
     assert gates.limit("REPEAT", "", 0.10) == 0.05
     assert severity_of(REQUIREMENTS["STRAGGLER"], "llama3-8b-full", gates) == "advisory"
@@ -84,7 +84,7 @@ def test_a_table_of_ones_own_changes_what_it_names_and_nothing_else(tmp_path):
 
 
 def test_a_row_for_a_suite_or_a_need_stands_for_all_that_belongs_to_it_and_below_rows_by_name(tmp_path):
-    gates = own(
+    gates = user_table(
         tmp_path,
         '[suites]\ncontention = { gate = "off" }\n[needs]\n"power cut" = { gate = "advisory" }\n'
         '[requirements]\nSTORM = { gate = "required" }\n',
@@ -100,15 +100,15 @@ def test_a_row_for_a_suite_or_a_need_stands_for_all_that_belongs_to_it_and_below
     assert "SHIFTED is off (posix-shared: required)." in gates.relaxed
 
 
-@pytest.mark.parametrize(("row", "says"), [
+@pytest.mark.parametrize(("row", "expected_text"), [
     ('REPEAT = { limit = 0.2 }', "The limit of REPEAT is 0.2 (posix-shared: 0.1)."),
     ('"STALE.names" = { limit = 5 }', "The limit of STALE.names is 5 (posix-shared: 1)."),
     ('SAVE = { gate = "advisory" }', "SAVE is advisory (posix-shared: required)."),
     ('COMMIT = { gate = "off" }', "COMMIT is off (posix-shared: required)."),
     ('"COMMIT.file" = { gate = "where given" }', "COMMIT.file is where given (posix-shared: required)."),
 ])  # fmt: skip
-def test_what_is_relaxed_is_named(tmp_path, row, says):
-    assert own(tmp_path, f"[requirements]\n{row}\n").relaxed == (says,)
+def test_relaxed_requirements_are_named(tmp_path, row, expected_text):
+    assert user_table(tmp_path, f"[requirements]\n{row}\n").relaxed == (expected_text,)
 
 
 @pytest.mark.parametrize(("text", "certifies"), [
@@ -127,12 +127,12 @@ def test_what_is_relaxed_is_named(tmp_path, row, says):
 def test_a_table_that_relaxes_what_is_required_certifies_nothing_and_one_that_relaxes_advice_does(
     tmp_path, text, certifies
 ):
-    assert own(tmp_path, text).certifies is certifies
+    assert user_table(tmp_path, text).certifies is certifies
 
 
 @pytest.mark.parametrize(("extends", "kind"), [("speed-only", "posix-shared"), ("object-local", "object-local")])
 def test_no_table_of_ones_own_certifies_more_than_the_one_that_it_extends(tmp_path, extends, kind):
-    assert not own(tmp_path, "", extends=extends, kind=kind).certifies
+    assert not user_table(tmp_path, "", extends=extends, kind=kind).certifies
 
 
 @pytest.mark.parametrize(("kind", "word"), [
@@ -146,7 +146,7 @@ def test_a_table_judges_only_what_it_is_for(tmp_path, kind, word):
     with pytest.raises(UsageError, match="is for"):
         load_gates(word, kind)
     with pytest.raises(UsageError, match="is for"):
-        own(tmp_path, "", extends=word, kind=kind)
+        user_table(tmp_path, "", extends=word, kind=kind)
     assert load_gates("speed-only", kind).table == "speed-only"
 
 
@@ -164,8 +164,8 @@ def test_what_is_asked_of_an_object_store_is_asked_of_one_on_this_host_and_only_
     assert set(REPORTED_OF_STORES) < {check.name for check in checks}
 
 
-def test_a_row_for_a_whole_requirement_stands_above_rows_for_its_checks_in_the_table_below(tmp_path):
-    gates = own(tmp_path, '[requirements]\nCOMMIT = { gate = "advisory" }\n', extends="posix-local")
+def test_a_row_for_a_requirement_overrides_rows_for_its_checks_in_the_extended_table(tmp_path):
+    gates = user_table(tmp_path, '[requirements]\nCOMMIT = { gate = "advisory" }\n', extends="posix-local")
     for check in CHECKS:
         if check.requirement == "COMMIT":
             assert gates.kind("COMMIT", check.subject, "required") == "advisory"
@@ -173,12 +173,12 @@ def test_a_row_for_a_whole_requirement_stands_above_rows_for_its_checks_in_the_t
 
 
 @given(st.sampled_from(sorted(known_names())), st.sampled_from(get_args(GateKind)))
-def test_only_what_asks_for_less_counts_as_relaxed(name, kind):
+def test_only_what_requires_less_counts_as_relaxed(name, kind):
     import tempfile  # noqa: PLC0415 - a new directory for each example
     from pathlib import Path  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as directory:
-        gates = own(Path(directory), f'[requirements]\n"{name}" = {{ gate = "{kind}" }}\n')
+        gates = user_table(Path(directory), f'[requirements]\n"{name}" = {{ gate = "{kind}" }}\n')
     strength = get_args(GateKind)[::-1]
     before = built_in("posix-shared").kinds.get(name, known_names()[name].gate)
     assert bool(gates.relaxed) == (strength.index(kind) < strength.index(before))
@@ -198,26 +198,26 @@ def test_only_what_asks_for_less_counts_as_relaxed(name, kind):
     ('[needs]\n"power cut" = { gate = "of" }\n', ["did you mean 'off'?"]),
     ('[requirements\n', ["own.toml"]),
 ])  # fmt: skip
-def test_what_is_wrong_in_a_table_is_said_with_the_nearest_name(tmp_path, text, words):
+def test_an_error_in_a_gate_table_is_reported_with_the_nearest_name(tmp_path, text, words):
     with pytest.raises(UsageError) as error:
-        own(tmp_path, text)
+        user_table(tmp_path, text)
     for word in words:
         assert word in str(error.value)
 
 
 def test_a_table_must_extend_one_that_ships(tmp_path):
     with pytest.raises(UsageError, match="it must extend one of posix-shared, serving, posix-local"):
-        own(tmp_path, "", extends="posix")
+        user_table(tmp_path, "", extends="posix")
 
 
-@pytest.mark.parametrize(("word", "says"), [
+@pytest.mark.parametrize(("word", "expected_text"), [
     ("posix-sharde", "did you mean 'posix-shared'?"),
     ("nothing-there.toml", "cannot be read"),
 ])  # fmt: skip
-def test_a_table_that_is_not_there_is_a_usage_error(word, says):
+def test_a_table_that_is_not_there_is_a_usage_error(word, expected_text):
     with pytest.raises(UsageError) as error:
         load_gates(word, "posix-local")
-    assert says in str(error.value)
+    assert expected_text in str(error.value)
 
 
 @pytest.mark.parametrize(("word", "kind"), [
@@ -225,7 +225,7 @@ def test_a_table_that_is_not_there_is_a_usage_error(word, says):
     ("gateway", "posix-shared"),
     ("posix-local", "gateway"),
 ])  # fmt: skip
-def test_a_table_that_asks_for_less_than_that_of_the_target_certifies_nothing_and_says_so(word, kind):
+def test_a_table_that_requires_less_than_that_of_the_target_certifies_nothing_and_reports_it(word, kind):
     gates = load_gates(word, kind)
     assert gates.certifies == (built_in(word) == gates)
     if not gates.certifies:

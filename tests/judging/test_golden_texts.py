@@ -21,7 +21,7 @@ from pytest_ckpt.judging.behaviour import without_anomaly
 from tests.support.golden_cases import CASES_OF_SAVES_AND_LOADS
 from tests.support.golden_cases_of_patterns import CASES_OF_PATTERNS
 from tests.support.golden_cases_of_strategies import CASES_OF_STRATEGIES
-from tests.support.made_measurement import judged
+from tests.support.synthetic_measurement import judged
 
 CASES = CASES_OF_SAVES_AND_LOADS | CASES_OF_PATTERNS | CASES_OF_STRATEGIES
 GOLDEN = Path(__file__).parent / "golden"
@@ -70,7 +70,7 @@ OF_ONE = re.compile(
 )
 
 
-def test_one_of_a_thing_is_told_as_one():
+def test_a_single_item_is_reported_in_the_singular():
     assert OF_ONE.search("1 faulty places")
     assert not OF_ONE.search("1.1 saves, 21 files, 1 file, 2,001 loads")
     for file in GOLDEN.glob("*"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.made_measurement import judged, outcome
-from tests.support.made_training import compressed
+from tests.support.synthetic_measurement import judged, outcome
+from tests.support.synthetic_training import compressed
 
 pytestmark = pytest.mark.covers(requirements=("COMPRESSION",))
 
@@ -15,7 +15,7 @@ def test_compressed_saves_may_be_a_little_slower_than_plain_ones(seconds, expect
     assert outcome("COMPRESSION", compressed(*[seconds] * 3)) == expected
 
 
-def test_a_ratio_is_never_told_without_what_was_compressed():
+def test_a_ratio_is_never_reported_without_what_was_compressed():
     for found in (compressed(), compressed(*[30.0] * 3), compressed(fault_count=1)):
         assert "0.90 of content that is made to compress" in judged("COMPRESSION", found).because
         assert "a job's own data may compress more or less" in judged("COMPRESSION", found).because

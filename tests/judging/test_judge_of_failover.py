@@ -7,8 +7,8 @@ import pytest
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.commands import CommandRun
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from tests.support.made_measurement import LIMITS, at, failed_in, judged, measurement
-from tests.support.made_patterns import FAULT, REFUSED, done, failed_over, trial
+from tests.support.synthetic_measurement import LIMITS, failed_in, judged, measurement, ref
+from tests.support.synthetic_patterns import FAULT, REFUSED, attempt, failed_over, trial
 
 pytestmark = pytest.mark.covers(requirements=("FAILOVER",))
 LIMIT = 1.5 * LIMITS.save_limit_seconds
@@ -31,19 +31,19 @@ def test_it_is_met_where_all_went_well():
 
 @pytest.mark.parametrize(("quiet", "is_met"), [(60.24, True), (60.26, False)])
 def test_a_stall_counts_from_what_is_usual(quiet, is_met):
-    found = outcome(failed_over(trial(operations=(done("save", quiet=quiet),))))
+    found = outcome(failed_over(trial(operations=(attempt("save", quiet=quiet),))))
     assert found == (("met", "met") if is_met else ("failed", "over limit"))
 
 
 def test_the_stall_of_a_load_is_not_compared_with_that_of_a_save():
-    undisturbed = (done("save", quiet=50.0), done("load", quiet=0.0))
-    slow_load = trial("load", operations=(done("load", quiet=61.0),))
+    undisturbed = (attempt("save", quiet=50.0), attempt("load", quiet=0.0))
+    slow_load = trial("load", operations=(attempt("load", quiet=61.0),))
     assert outcome(failed_over(slow_load, undisturbed=undisturbed)) == ("failed", "over limit")
 
 
 @pytest.mark.parametrize(("seconds", "is_met"), [(LIMIT * 0.99, True), (LIMIT * 1.01, False)])
 def test_the_save_while_the_storage_rebuilds_has_a_limit(seconds, is_met):
-    found = outcome(failed_over(trial(after=done("save", seconds=seconds))))
+    found = outcome(failed_over(trial(after=attempt("save", seconds=seconds))))
     assert found == (("met", "met") if is_met else ("failed", "over limit"))
 
 
@@ -51,16 +51,23 @@ def test_the_save_while_the_storage_rebuilds_has_a_limit(seconds, is_met):
     ("changes", "expected"),
     [
         # An error alone is not a failure, because the job saves again.
-        ({"operations": (done("save", error="rank 1 on n1: EIO"),)}, ("met", "met")),
-        ({"operations": (done("save", error="EIO"),), "committed_in_error": True}, ("failed", "missing bytes")),
-        # If only the answer to a commit was lost, the checkpoint counts as committed.
-        ({"operations": (done("save", error="EIO"),), "commit_answer_lost": True}, ("met", "met")),
+        ({"operations": (attempt("save", error="rank 1 on n1: EIO"),)}, ("met", "met")),
         (
-            {"operations": (done("save", error="EIO"),), "commit_answer_lost": True, "lost": "rank 1 on n1: ENOENT"},
+            {"operations": (attempt("save", error="EIO"),), "committed_in_error": True},
+            ("failed", "missing bytes"),
+        ),
+        # If only the answer to a commit was lost, the checkpoint counts as committed.
+        ({"operations": (attempt("save", error="EIO"),), "commit_answer_lost": True}, ("met", "met")),
+        (
+            {
+                "operations": (attempt("save", error="EIO"),),
+                "commit_answer_lost": True,
+                "lost": "rank 1 on n1: ENOENT",
+            },
             ("failed", "missing bytes"),
         ),
         ({"lost": "rank 1 on n1: ENOENT"}, ("failed", "missing bytes")),
-        ({"after": done("save", error="rank 1 on n1: EIO")}, ("failed", "error")),
+        ({"after": attempt("save", error="rank 1 on n1: EIO")}, ("failed", "error")),
     ],
 )
 def test_an_error_must_be_clean(changes, expected):
@@ -73,25 +80,25 @@ def test_wrong_and_missing_bytes_fail_it():
 
 
 def test_wrong_bytes_fail_it_also_where_a_command_failed_or_a_rank_hung():
-    hung = failed_in(at("save", 2, scenario="failover"), "hung")
+    hung = failed_in(ref("save", 2, scenario="failover"), "hung")
     assert outcome(failed_over(fault_count=1, faults=(FAULT,), failure=hung)) == ("failed", "wrong bytes")
     assert outcome(failed_over(fault_count=1, faults=(FAULT,), not_run="It failed.")) == ("failed", "wrong bytes")
 
 
 @pytest.mark.parametrize(("how", "reason"), [("error", "error"), ("hung", "hung"), ("too slow", "over limit")])
 def test_a_rank_that_ends_in_it_fails_it_and_nothing_else(how, reason):
-    ended = failed_over(trials=(), failure=failed_in(at("save", 2, scenario="failover"), how))
+    ended = failed_over(trials=(), failure=failed_in(ref("save", 2, scenario="failover"), how))
     assert outcome(ended) == ("failed", reason)
     assert judged("SAVE", ended).outcome == "met"
 
 
 def test_what_ended_for_another_reason_is_not_run():
     # Storage does not kill processes, even during a fault or an upgrade.
-    killed = failed_over(trials=(), failure=failed_in(at("save", 2, scenario="failover"), "killed"))
+    killed = failed_over(trials=(), failure=failed_in(ref("save", 2, scenario="failover"), "killed"))
     assert outcome(killed) == ("not run", "killed")
     assert outcome(failed_over(trials=(), failure=failed_in(kind="launch"))) == ("not run", "run ended")
     assert outcome(failed_over(trials=(), failure=failed_in(kind="interrupted"))) == ("not run", "run ended")
-    assert outcome(measurement(failure=failed_in(at("save", 2)))) == ("not run", "run ended")
+    assert outcome(measurement(failure=failed_in(ref("save", 2)))) == ("not run", "run ended")
     assert outcome(measurement()) == ("not run", "not measured")
 
 
@@ -102,9 +109,9 @@ def test_a_command_that_failed_decides_nothing():
     )
 
 
-def test_a_mend_command_that_failed_after_the_ranks_is_told():
+def test_a_repair_command_that_failed_after_the_ranks_is_reported():
     left = CommandRun(command="repair", seconds=1.0, exit_code=None, output="it was killed")
-    hung = failed_in(at("save", 2, scenario="failover"), "hung")
+    hung = failed_in(ref("save", 2, scenario="failover"), "hung")
     assert "repair it by hand" in judged("FAILOVER", failed_over(failure=hung, repaired_after=left)).detail
 
 

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Fault, Integrity
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.verdicts import not_run
-from tests.support.front_door import REQUIRED
-from tests.support.limits_of_judges import ADVISORY, ALL, CLOSE
-from tests.support.made_measurement import (
+from tests.support.end_to_end import REQUIRED
+from tests.support.limit_margins import ADVISORY, ALL, CLOSE
+from tests.support.synthetic_measurement import (
     FULL,
     GATES,
     SUBJECT,
-    at,
     failed_in,
     judged,
     measurement,
     operation,
     outcome,
+    ref,
 )
 
 pytestmark = pytest.mark.covers(requirements=ALL)
@@ -32,14 +32,14 @@ def test_a_good_measurement_meets_everything():
     assert {r: outcome(r, measurement()) for r in ALL} == dict.fromkeys(ALL, "met")
 
 
-def test_each_verdict_carries_what_the_catalogue_says_of_it():
+def test_each_verdict_carries_what_the_catalogue_states_of_it():
     for requirement in map(REQUIREMENTS.get, ALL):
         verdict = judged(requirement.id, measurement())
         assert (verdict.id, verdict.subject, verdict.severity) == (requirement.id, str(SUBJECT), requirement.severity)
         assert verdict.because.endswith(".")
 
 
-def test_the_catalogue_says_which_are_required():
+def test_the_catalogue_states_which_are_required():
     assert {r: REQUIREMENTS[r].severity for r in ALL} == dict.fromkeys(REQUIRED, "required") | dict.fromkeys(
         ADVISORY, "advisory"
     )
@@ -51,7 +51,7 @@ def test_every_requirement_has_a_text_for_the_buyer_and_a_source():
         assert requirement.source
 
 
-def test_what_is_not_judged_has_no_numbers():
+def test_unjudged_requirements_have_no_numbers():
     verdict = not_run(REQUIREMENTS["SAVE"], str(SUBJECT), "no test", "it was deselected.", GATES)
     assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("not run", None, None, None)
 
@@ -72,7 +72,7 @@ def test_one_fault_fails_integrity_and_is_named():
 
 def test_a_fault_counts_even_when_the_run_ended_early():
     integrity = Integrity(bytes_expected=3 * FULL, bytes_checked=FULL, fault_count=7, faults=(FAULT,))
-    of = measurement(loads=(1.0,), integrity=integrity, failure=failed_in(at("load", 2)))
+    of = measurement(loads=(1.0,), integrity=integrity, failure=failed_in(ref("load", 2)))
     assert outcome("INTEGRITY", of) == "failed"
 
 
@@ -129,7 +129,7 @@ def test_a_warm_load_fails_although_others_were_not_made():
     assert outcome("COLD", measurement(loads=())) == "not run"
 
 
-def test_both_readings_of_the_cache_rule_are_told():
+def test_both_readings_of_the_cache_rule_are_reported():
     readings = tuple(
         CacheReading(rule=f"rule {n}", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, requires_drop=n == 1)
         for n in (1, 2)
@@ -143,15 +143,15 @@ def test_both_readings_of_the_cache_rule_are_told():
 # --- DURABLE-CALLS ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("short", "says"), [({"files_synced": 23}, "Of 24 files only 23"),
+@pytest.mark.parametrize(("short", "expected_text"), [({"files_synced": 23}, "Of 24 files only 23"),
                                              ({"directories_synced": 14}, "Of 15 directories only 14"),
                                              ({"commits": 2}, "Of 3 commits only 2"),
                                              ({"files": 0, "files_synced": 0}, "Of 0 files only 0")])  # fmt: skip
-def test_one_call_too_few_fails(short, says):
+def test_one_call_too_few_fails(short, expected_text):
     durability = dataclasses.replace(measurement().durability, **short)
     verdict = judged("DURABLE-CALLS", measurement(durability=durability))
     assert verdict.outcome == "failed"
-    assert says in verdict.because
+    assert expected_text in verdict.because
 
 
 def test_without_the_counts_durability_is_not_run():
@@ -206,11 +206,11 @@ def test_a_rank_that_writes_nothing_is_left_out():
     assert outcome("STRAGGLER", with_ranks([1.0, 1.0, 1.0, 9.0], [100, 100, 100, 0])) == "met"
 
 
-def test_two_ranks_are_too_few_to_tell_a_straggler():
+def test_two_ranks_are_too_few_to_identify_a_straggler():
     assert outcome("STRAGGLER", with_ranks([1.0, 9.0])) == "not run"
 
 
-def test_times_of_ranks_that_wait_for_each_other_in_a_library_tell_no_straggler():
+def test_times_of_ranks_that_wait_for_each_other_in_a_library_identify_no_straggler():
     together = dataclasses.replace(with_ranks([1.0, 1.0, 1.0, 9.0]), engine="dcp")
     verdict = judged("STRAGGLER", together)
     assert (verdict.outcome, verdict.reason) == ("not run", "not possible")
@@ -241,7 +241,7 @@ def test_one_operation_of_a_kind_cannot_vary():
 some_seconds = st.floats(min_value=1e-3, max_value=1e4)
 failures = st.none() | st.builds(
     failed_in,
-    st.sampled_from([None, at("save", 1), at("load", 2), at(stage="drop caches")]),
+    st.sampled_from([None, ref("save", 1), ref("load", 2), ref(stage="drop caches")]),
     st.sampled_from(["error", "killed", "hung", "too slow", "launch", "interrupted", "replaced"]),
 )
 
@@ -305,7 +305,7 @@ def test_a_miss_that_the_comparison_does_not_explain_fails():
 @pytest.mark.parametrize("kind", ["save", "load"])
 @pytest.mark.parametrize(("took", "outcome"), [(0.9, "met"), (1.5, "failed")])
 @pytest.mark.parametrize(("share", "is_told"), [(0.09, False), (0.11, True), (1.0, True)])
-def test_waits_for_a_cpu_are_told_and_decide_nothing(kind, took, outcome, share, is_told):
+def test_waits_for_a_cpu_are_reported_and_decide_nothing(kind, took, outcome, share, is_told):
     seconds = took * judged(kind.upper(), measurement()).limit
     slow = dataclasses.replace(operation(kind, 2, seconds), starved_seconds=share * seconds)
     of = measurement()

@@ -15,8 +15,8 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.sizing.near_full import LEVELS, Volume, unavailable_reason
-from tests.support.made_measurement import at, failed_in, judged, measurement
-from tests.support.made_patterns import endured, filled
+from tests.support.synthetic_measurement import failed_in, judged, measurement, ref
+from tests.support.synthetic_patterns import endured, filled
 
 pytestmark = pytest.mark.covers(requirements=("ENDURE", "STEADY", "NEARFULL"))
 
@@ -32,18 +32,18 @@ class TestAll:
             assert not REQUIREMENTS[requirement].is_requested(usual)
         assert REQUIREMENTS[requirement].is_requested(resolve({"ckpt_suite": "endurance"}, {}))
 
-    def test_what_was_not_measured_is_not_run(self, requirement):
+    def test_unmeasured_requirements_are_not_run(self, requirement):
         assert judged(requirement, measurement()).outcome == "not run"
-        ended = judged(requirement, measurement(failure=failed_in(at("save", 2))))
+        ended = judged(requirement, measurement(failure=failed_in(ref("save", 2))))
         assert ended.outcome == "not run"
         assert ended.reason == "run ended"
 
-    def test_it_tells_the_buyer_what_it_is_for(self, requirement):
+    def test_it_states_its_purpose(self, requirement):
         assert len(REQUIREMENTS[requirement].text) > 200
 
 
 @pytest.mark.parametrize(("requirement", "doing"), [
-    ("ENDURE", at("save", 700, scenario="endurance")), ("NEARFULL", at("save", 3, scenario="near_full", level=0.8)),
+    ("ENDURE", ref("save", 700, scenario="endurance")), ("NEARFULL", ref("save", 3, scenario="near_full", level=0.8)),
 ])  # fmt: skip
 def test_an_error_of_the_storage_in_it_fails_it_and_no_save(requirement, doing):
     failed = measurement(failure=failed_in(doing))
@@ -159,7 +159,7 @@ def test_ballast_brings_a_volume_to_its_level_and_no_further(used, free, level):
 
 
 @pytest.mark.parametrize(
-    ("used", "free", "checkpoint", "says"),
+    ("used", "free", "checkpoint", "expected_text"),
     [
         (0, 100 * GIB, 9 * GIB, ""),
         (5 * GIB, 95 * GIB, 9 * GIB, ""),
@@ -168,7 +168,9 @@ def test_ballast_brings_a_volume_to_its_level_and_no_further(used, free, level):
         (60 << 20, 200 << 20, 1 << 20, ""),
     ],
 )
-def test_a_volume_is_filled_where_it_holds_nobody_s_data_and_a_checkpoint_still_fits(used, free, checkpoint, says):
+def test_a_volume_is_filled_where_it_holds_nobody_s_data_and_a_checkpoint_still_fits(
+    used, free, checkpoint, expected_text
+):
     reason = unavailable_reason(Volume(used_bytes=used, free_bytes=free), checkpoint)
-    assert says in reason
-    assert bool(reason) == bool(says)
+    assert expected_text in reason
+    assert bool(reason) == bool(expected_text)

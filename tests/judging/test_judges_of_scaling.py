@@ -8,8 +8,8 @@ import pytest
 
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads
-from tests.support.made_measurement import judged, outcome
-from tests.support.made_patterns import FAULT, LINEAR, SATURATED, scaled, up_to
+from tests.support.synthetic_measurement import judged, outcome
+from tests.support.synthetic_patterns import FAULT, LINEAR, SATURATED, scaled, up_to
 
 
 @pytest.mark.covers(requirements=("SCALING",))
@@ -35,7 +35,7 @@ def test_fewer_than_twice_the_clients_must_get_as_much_less() -> None:
     assert outcome("SCALING", scaled({1: 1e9, 2: 2e9, 4: 4e9, 6: 5.6e9}, {1: 1e9, 2: 2e9, 4: 4e9, 6: 6e9})) == "failed"
 
 
-def test_at_the_ceiling_that_is_stated_nothing_more_is_asked() -> None:
+def test_at_the_ceiling_that_is_stated_nothing_more_is_requested() -> None:
     assert outcome("SCALING", up_to(scaled(SATURATED, SATURATED), 3e9, 3e9)) == "met"
     # If the stated maximum is 4 GB/s, the measured rate is too low.
     verdict = judged("SCALING", up_to(scaled(SATURATED, SATURATED), 4e9, 4e9))
@@ -61,7 +61,7 @@ def test_clients_that_get_less_together_have_lost_more_than_half() -> None:
         (scaled(patterns=None), "not run", "not measured"),
     ],
 )
-def test_what_says_nothing_of_the_storage_is_no_figure(found, decided, reason) -> None:
+def test_a_failure_without_evidence_about_the_storage_gives_no_value(found, decided, reason) -> None:
     verdict = judged("SCALING", found)
     assert (verdict.outcome, verdict.reason) == (decided, reason)
 

@@ -6,14 +6,14 @@ import pytest
 
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.sizing.limits import StatedLimits
-from tests.support.made_measurement import LIMITS, ByLimits, judged, outcome
-from tests.support.made_patterns import FAULT, FULL_WEIGHTS, REPLICAS, WEIGHTS, consolidated, loaded, served
+from tests.support.synthetic_measurement import LIMITS, ByLimits, judged, outcome
+from tests.support.synthetic_patterns import FAULT, FULL_WEIGHTS, REPLICAS, WEIGHTS, consolidated, loaded, served
 
 SHARE = WEIGHTS / FULL_WEIGHTS
 
 
 @pytest.mark.covers(requirements=("MODEL-LOAD",))
-def test_the_slowest_cold_load_is_held_against_the_limit_of_its_share() -> None:
+def test_the_slowest_cold_load_is_compared_with_the_limit_of_its_share() -> None:
     verdict = judged("MODEL-LOAD", served())
     assert (verdict.outcome, verdict.measured, verdict.unit) == ("met", 0.5, "s")
     assert verdict.limit == pytest.approx(60 * SHARE)
@@ -54,13 +54,13 @@ def test_without_a_limit_of_the_users_it_is_the_load_limit() -> None:
         (loaded("reads", 0.1, is_warm=True, fault_count=1, faults=(FAULT,)), "failed", "wrong bytes"),
     ],
 )
-def test_a_load_that_says_nothing_of_the_storage_is_no_figure(load, decided, reason) -> None:
+def test_a_load_without_evidence_about_the_storage_gives_no_value(load, decided, reason) -> None:
     verdict = judged("MODEL-LOAD", served(loaded("mmap", 0.1), load))
     assert (verdict.outcome, verdict.reason) == (decided, reason)
 
 
 @pytest.mark.covers(requirements=("CONSOLIDATE",))
-def test_a_copy_is_held_against_its_limit_and_compared() -> None:
+def test_a_copy_is_judged_by_its_limit_and_its_bytes_are_compared() -> None:
     assert judged("CONSOLIDATE", consolidated()).limit == pytest.approx(3600 * SHARE)
     assert outcome("CONSOLIDATE", consolidated()) == "met"
     assert outcome("CONSOLIDATE", consolidated(37.0)) == "failed"
@@ -69,5 +69,5 @@ def test_a_copy_is_held_against_its_limit_and_compared() -> None:
 
 
 @pytest.mark.parametrize("requirement", ["MODEL-LOAD", "CONSOLIDATE"])
-def test_what_was_not_measured_is_not_run(requirement) -> None:
+def test_unmeasured_requirements_are_not_run(requirement) -> None:
     assert outcome(requirement, served(patterns=Patterns())) == "not run"

@@ -17,9 +17,9 @@ from pytest_ckpt.facts.strategy_results import BACKGROUND
 from pytest_ckpt.judging.save_costs import SaveCost, save_costs
 from pytest_ckpt.sizing.limits import cluster_limits, sufficient_up_to_accelerators
 from pytest_ckpt.sizing.reliability import parse_failure_model
-from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
-from tests.support.made_patterns import FAULT
-from tests.support.made_training import EARLY, LATE, SIX, STEP, at_notice, crashed, in_background
+from tests.support.synthetic_measurement import FULL, LIMITS, failed_in, judged, measurement, ref
+from tests.support.synthetic_patterns import FAULT
+from tests.support.synthetic_training import EARLY, LATE, SIX, STEP, crashed, in_background, on_notice
 
 SAVE, INTERVAL = LIMITS.save_limit_seconds, LIMITS.interval_seconds
 K = LIMITS.checkpoints_per_failure
@@ -53,7 +53,7 @@ def test_a_save_may_be_committed_in_time_and_risk_too_much():
     assert outcomes(in_background(*[5.0 + 457.0] * 3, blocked=5.0)) == ["met", "met", "failed"]
 
 
-def test_a_copy_that_takes_too_long_is_told_as_the_clients_and_fails_nothing():
+def test_a_copy_that_takes_too_long_is_reported_as_the_clients_and_fails_nothing():
     found = in_background(2 * SAVE, 2 * SAVE, 2 * SAVE, blocked=1.1 * SAVE, copying=1.05 * SAVE)
     assert outcomes(found) == ["met", "met", "met"]
     blocking = judged("BLOCKING", found)
@@ -96,29 +96,29 @@ def test_steps_that_became_faster_give_nothing_back():
         (1.05 * STEP, 0.2 * STEP, "not run", "perhaps late"),
     ],
 )
-def test_steps_beside_a_save_are_judged_with_their_scatter(beside, scatter, outcome, reason):
+def test_steps_during_a_save_are_judged_with_their_scatter(beside, scatter, outcome, reason):
     found = judged("SLOWDOWN", in_background(beside=beside, scatter=scatter))
     assert (found.outcome, found.reason, found.severity) == (outcome, reason, "advisory")
 
 
 @pytest.mark.parametrize("batches", [0, 1])
-def test_too_few_steps_say_nothing(batches):
+def test_too_few_steps_state_nothing(batches):
     found = judged("SLOWDOWN", in_background(batches=batches))
     assert (found.outcome, found.reason) == ("not run", "too few")
 
 
 def test_a_failure_in_the_background_is_the_backgrounds():
-    failure = failed_in(at("save", 2), lane=BACKGROUND)
+    failure = failed_in(ref("save", 2), lane=BACKGROUND)
     found = in_background(20.0, patterns=None, failure=failure, operations_planned=3)
     assert outcomes(found) == ["not run", "failed", "not run"]
 
 
 def test_a_failure_while_the_state_is_copied_is_everybodys():
-    found = in_background(20.0, patterns=None, failure=failed_in(at("save", 2)))
+    found = in_background(20.0, patterns=None, failure=failed_in(ref("save", 2)))
     assert outcomes(found) == ["failed", "failed", "failed"]
 
 
-def test_without_steps_nothing_is_said_of_what_training_lost():
+def test_without_steps_nothing_is_reported_of_what_training_lost():
     found = in_background(patterns=Patterns())
     assert outcomes(found) == ["not run", "met", "not run"]
 
@@ -202,14 +202,14 @@ def test_wrong_bytes_after_a_kill_fail():
 
 
 def test_kills_that_were_not_all_made_decide_nothing():
-    found = crashed(*SIX[:3], failure=failed_in(at("save", 2, scenario="mixed")))
+    found = crashed(*SIX[:3], failure=failed_in(ref("save", 2, scenario="mixed")))
     assert judged("CRASH-ASYNC", found).reason == "run ended"
-    failed = in_background(patterns=None, failure=failed_in(at("load", 2, scenario="crashes")))
+    failed = in_background(patterns=None, failure=failed_in(ref("load", 2, scenario="crashes")))
     assert judged("CRASH-ASYNC", failed).outcome == "failed"
 
 
 @pytest.mark.covers(requirements=("RETAIN-COMMITTED",))
-def test_what_retention_takes_with_it_is_found():
+def test_files_that_retention_damages_are_found():
     assert judged("RETAIN-COMMITTED", crashed()).outcome == "met"
     torn = dataclasses.replace(EARLY, lost="1 of 2 bytes came back")
     found = judged("RETAIN-COMMITTED", crashed(*SIX[:5], torn))
@@ -222,9 +222,9 @@ def test_what_retention_takes_with_it_is_found():
 
 @pytest.mark.covers(requirements=("PREEMPT",))
 def test_what_is_saved_at_notice_must_be_committed_by_then():
-    assert judged("PREEMPT", at_notice(100.0, 119.9)).outcome == "met"
-    late = judged("PREEMPT", at_notice(100.0, 120.1))
+    assert judged("PREEMPT", on_notice(100.0, 119.9)).outcome == "met"
+    late = judged("PREEMPT", on_notice(100.0, 120.1))
     assert (late.outcome, late.reason, late.severity) == ("failed", "over limit", "advisory")
     # A tenth of the size gets a tenth of the time.
-    assert judged("PREEMPT", at_notice(12.1, size=FULL // 10)).outcome == "failed"
+    assert judged("PREEMPT", on_notice(12.1, size=FULL // 10)).outcome == "failed"
     assert judged("PREEMPT", in_background()).outcome == "not run"

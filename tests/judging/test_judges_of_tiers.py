@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from pytest_ckpt.facts.strategy_results import BACKGROUND, LOCAL_TIER, DrainRule
-from tests.support.made_measurement import LIMITS, at, failed_in, judged
-from tests.support.made_patterns import FAULT
-from tests.support.made_training import host_lost, restored, tiered, two_tiers
+from tests.support.synthetic_measurement import LIMITS, failed_in, judged, ref
+from tests.support.synthetic_patterns import FAULT
+from tests.support.synthetic_training import host_lost, restored, tiered, two_tiers
 
 INTERVAL, SAVE = LIMITS.interval_seconds, LIMITS.save_limit_seconds
 BLOCKED = 0.5
@@ -41,7 +41,7 @@ def test_saves_that_take_what_drains_need_leave_no_time_for_one():
     assert judged("BLOCKING", tiered(blocked=0.6 * SAVE)).outcome == "met"
 
 
-def test_saves_beside_drains_may_be_slower_by_a_tenth_by_what_scatters_and_within_the_save_limit():
+def test_saves_during_drains_may_be_slower_by_a_tenth_by_what_scatters_and_within_the_save_limit():
     assert judged("DRAIN", tiered(found=two_tiers(beside=(1.2, 1.2, 1.05)))).outcome == "met"
     alone = (0.95 * SAVE,) * 3
     slow = judged("DRAIN", tiered(found=two_tiers(alone=alone, beside=(1.05 * SAVE,) * 3)))
@@ -51,14 +51,14 @@ def test_saves_beside_drains_may_be_slower_by_a_tenth_by_what_scatters_and_withi
 
 
 def test_what_fails_in_the_local_tier_is_none_of_the_target():
-    of_target = tiered(operations=(), patterns=None, failure=failed_in(at("save", 2), lane=BACKGROUND))
-    of_tier = tiered(operations=(), patterns=None, failure=failed_in(at("save", 2), lane=LOCAL_TIER))
+    of_target = tiered(operations=(), patterns=None, failure=failed_in(ref("save", 2), lane=BACKGROUND))
+    of_tier = tiered(operations=(), patterns=None, failure=failed_in(ref("save", 2), lane=LOCAL_TIER))
     assert [judged(name, of_target).outcome for name in ("DRAIN", "BLOCKING")] == ["failed", "not run"]
     assert [judged(name, of_tier).outcome for name in ("DRAIN", "BLOCKING")] == ["not run", "failed"]
 
 
 @pytest.mark.covers(requirements=("TIER-ORDER",))
-def test_another_checkpoint_than_the_newest_whole_one_fails():
+def test_another_checkpoint_than_the_newest_complete_one_fails():
     assert judged("TIER-ORDER", tiered()).outcome == "met"
     for found in (
         two_tiers(complete=restored("local", 169, tier="target", number=168)),
@@ -88,10 +88,10 @@ def test_at_a_tenth_of_the_size_a_drain_has_a_tenth_of_the_time():
 @pytest.mark.covers(requirements=("NODE-LOSS",))
 def test_no_host_is_lost_where_there_is_one():
     assert judged("NODE-LOSS", tiered()).reason == "not possible"
-    assert judged("NODE-LOSS", tiered(patterns=None, failure=failed_in(at("save", 2)))).reason == "run ended"
+    assert judged("NODE-LOSS", tiered(patterns=None, failure=failed_in(ref("save", 2)))).reason == "run ended"
 
 
-def test_copies_come_back_whole_within_the_load_limit_or_the_loss_of_a_host_fails():
+def test_copies_come_back_complete_within_the_load_limit_or_the_loss_of_a_host_fails():
     def outcome(**changes):
         verdict = judged("NODE-LOSS", tiered(found=two_tiers(node_loss=host_lost(**changes))))
         return verdict.outcome, verdict.reason

@@ -12,25 +12,25 @@ from pytest_ckpt.facts.settings import Assurance
 from pytest_ckpt.judging.speed import HOW_SURE
 from pytest_ckpt.sizing.limits import StatedLimits
 from pytest_ckpt.support.units import format_seconds
-from tests.support.limits_of_judges import ALL, CLOSE
-from tests.support.made_measurement import (
+from tests.support.limit_margins import ALL, CLOSE
+from tests.support.synthetic_measurement import (
     FULL,
     LIMITS,
     SUBJECT,
     ByLimits,
-    at,
     failed_in,
     judged,
     measurement,
     operation,
     outcome,
+    ref,
 )
 
 pytestmark = pytest.mark.covers(requirements=("SAVE", "LOAD"))
 TIMES = [("SAVE", "saves", LIMITS.save_limit_seconds), ("LOAD", "loads", LIMITS.load_limit_seconds)]
 
 
-def of_seconds(kind, seconds, **changes):
+def with_seconds(kind, seconds, **changes):
     """Return a measurement in which save and load number n both take the n-th value of ``seconds``.
 
     ``changes`` are fields of the operations. They apply to saves if ``kind`` is "saves", and to loads if it is "loads".
@@ -43,9 +43,9 @@ def of_seconds(kind, seconds, **changes):
     return measurement(operations=operations, operations_planned=len(seconds))
 
 
-def how_sure(requirement, kind, seconds, **changes):
+def confidence_lines(requirement, kind, seconds, **changes):
     """Return the lines of a verdict that state how likely later operations are to meet the limit."""
-    lines = judged(requirement, of_seconds(kind, seconds, **changes)).detail.splitlines()
+    lines = judged(requirement, with_seconds(kind, seconds, **changes)).detail.splitlines()
     return [line.removeprefix(HOW_SURE) for line in lines if line.startswith(HOW_SURE)]
 
 
@@ -68,45 +68,47 @@ class TestTime:
         assert verdict.reason == "over limit"
         assert verdict.margin == pytest.approx(-0.5)
 
-    def test_the_detail_says_where_the_limit_comes_from(self, requirement, kind, limit):
+    def test_the_detail_states_where_the_limit_comes_from(self, requirement, kind, limit):
         for seconds in (1.0, 2 * limit):
             verdict = judged(requirement, measurement(**{kind: (seconds,) * 3}))
             assert LIMITS.reason(f"{kind[:-1]}_limit_seconds") in verdict.detail
 
-    def test_the_detail_says_what_the_operations_show_of_all_others(self, requirement, kind, limit):
+    def test_the_detail_states_what_the_operations_show_of_all_others(self, requirement, kind, limit):
         seconds = [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9, 0.55, 0.65, 0.75, 0.85, 0.95)]
-        all_met = how_sure(requirement, kind, seconds)
+        all_met = confidence_lines(requirement, kind, seconds)
         assert all_met[0].startswith(f"10 of 10 {kind} met the limit. With 95 % confidence, at least 74.1 % of")
         assert all_met[1].startswith(f"Estimate: with 95 % confidence, 99 % of {kind} take at most ")
-        one_missed = how_sure(requirement, kind, [*seconds[:-1], 1.1 * limit])
+        one_missed = confidence_lines(requirement, kind, [*seconds[:-1], 1.1 * limit])
         assert one_missed[0].startswith(f"9 of 10 {kind} met the limit. With 95 % confidence, at least 60.5 % of")
-        assert not how_sure(requirement, kind, [1.1 * limit] * 10), "no time met, and no spread: nothing is shown"
+        assert not confidence_lines(requirement, kind, [1.1 * limit] * 10), (
+            "no time met, and no spread: nothing is shown"
+        )
 
-    def test_the_share_that_is_shown_stands_in_the_verdict(self, requirement, kind, limit):
+    def test_the_share_that_is_shown_appears_in_the_verdict(self, requirement, kind, limit):
         seconds = [0.5 * limit] * 9
-        bounds = [judged(requirement, of_seconds(kind, [*seconds, last * limit])).bound for last in (0.5, 1.1)]
+        bounds = [judged(requirement, with_seconds(kind, [*seconds, last * limit])).bound for last in (0.5, 1.1)]
         assert [(b.trials, b.met, b.share, b.confidence) for b in bounds] == [
             (10, 10, 0.741, 0.95),
             (10, 9, 0.605, 0.95),
         ]
-        assert judged(requirement, of_seconds(kind, [1.1 * limit] * 3)).bound is None
+        assert judged(requirement, with_seconds(kind, [1.1 * limit] * 3)).bound is None
 
-    def test_as_sure_as_was_asked_for_the_verdict_says_so(self, requirement, kind, limit):
+    def test_as_sure_as_was_requested_the_verdict_reports_it(self, requirement, kind, limit):
         wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95))
-        enough, few = (of_seconds(kind, [limit / 2] * count) for count in (59, 58))
+        enough, few = (with_seconds(kind, [limit / 2] * count) for count in (59, 58))
         shown = judged(requirement, ByLimits(enough, wanted))
         assert shown.because.endswith(
             f" 95 % confident that 95 % of {kind} take at most {format_seconds(limit)}, if {kind} are independent."
         )
         for lacks in (ByLimits(few, wanted), enough):
             assert "confident" not in judged(requirement, lacks).because
-        missed = judged(requirement, ByLimits(of_seconds(kind, [limit / 2] * 58 + [1.1 * limit]), wanted))
+        missed = judged(requirement, ByLimits(with_seconds(kind, [limit / 2] * 58 + [1.1 * limit]), wanted))
         assert (missed.outcome, "confident" in missed.because) == ("failed", False)
 
     def test_planned_misses_are_allowed_and_counted_and_one_more_fails(self, requirement, kind, limit):
         wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95, misses=1))
         quick, late = [limit / 2] * 91, [1.2 * limit, 3 * limit]
-        met = judged(requirement, ByLimits(of_seconds(kind, [*quick, limit, late[1]]), wanted))
+        met = judged(requirement, ByLimits(with_seconds(kind, [*quick, limit, late[1]]), wanted))
         assert (met.outcome, met.measured, met.margin) == ("met", limit, 0), "the slowest that must meet it decides"
         took, allowed = format_seconds(3 * limit), format_seconds(limit)
         assert (
@@ -119,20 +121,20 @@ class TestTime:
         assert (met.bound.trials, met.bound.met, met.bound.misses_allowed) == (93, 92, 1)
         assert met.bound.share >= 0.95
         assert f"{HOW_SURE}92 of 93 {kind} met the limit; 1 may miss it. With 95 % confidence" in met.detail
-        failed = judged(requirement, ByLimits(of_seconds(kind, quick + late), wanted))
+        failed = judged(requirement, ByLimits(with_seconds(kind, quick + late), wanted))
         assert (failed.outcome, failed.reason, failed.measured) == ("failed", "over limit", 1.2 * limit)
         assert f"2 of 93 {kind} exceeded the limit of {allowed}, 1 allowed; slowest: {kind[:-1]} 93" in failed.because
         assert "confident" not in failed.because
 
     def test_without_a_miss_the_verdict_states_how_many_were_allowed(self, requirement, kind, limit):
         wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95, misses=1))
-        met = judged(requirement, ByLimits(of_seconds(kind, [limit / 2] * 93), wanted))
+        met = judged(requirement, ByLimits(with_seconds(kind, [limit / 2] * 93), wanted))
         assert met.because.startswith(f"Slowest of 93 {kind}: ")
         assert "(0 of 93 missed, 1 allowed)" in met.because
 
     def test_a_plan_that_is_not_complete_allows_no_miss(self, requirement, kind, limit):
         wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95, misses=1))
-        verdict = judged(requirement, ByLimits(of_seconds(kind, [limit / 2] * 91 + [1.1 * limit]), wanted))
+        verdict = judged(requirement, ByLimits(with_seconds(kind, [limit / 2] * 91 + [1.1 * limit]), wanted))
         assert (verdict.outcome, verdict.bound.misses_allowed) == ("failed", 0)
 
     def test_a_time_that_the_client_delayed_counts_as_a_miss_and_never_as_the_storages(self, requirement, kind, limit):
@@ -144,7 +146,7 @@ class TestTime:
 
             ``late`` has one value for each of these: true if the client delayed the operation.
             """
-            made = of_seconds(kind, [limit / 2] * (93 - len(late)) + [1.1 * limit] * len(late))
+            made = with_seconds(kind, [limit / 2] * (93 - len(late)) + [1.1 * limit] * len(late))
             delayed = {(kind[:-1], 94 - n) for n, is_delayed in enumerate(late, 1) if is_delayed}
             operations = tuple(
                 dataclasses.replace(o, **{field: 0.2 * limit}) if (o.kind, o.index) in delayed else o
@@ -156,25 +158,25 @@ class TestTime:
         assert (of(True, False).outcome, of(True, False).reason) == ("not run", "client too slow")
         assert of(False, False, True).outcome == "failed"
 
-    def test_the_detail_is_about_the_confidence_and_share_that_were_asked_for(self, requirement, kind, limit):
+    def test_the_detail_is_about_the_confidence_and_share_that_were_requested(self, requirement, kind, limit):
         seconds = [limit * (0.3 + 0.01 * n) for n in range(44)]
         wanted = StatedLimits(assurance=Assurance(confidence=0.99, share=0.9))
-        lines = judged(requirement, ByLimits(of_seconds(kind, seconds), wanted)).detail.splitlines()
+        lines = judged(requirement, ByLimits(with_seconds(kind, seconds), wanted)).detail.splitlines()
         share, estimate = (line for line in lines if line.startswith(HOW_SURE))
         assert "44 of 44" in share
         assert "With 99 % confidence, at least 90 % of" in share
         assert f"with 99 % confidence, 90 % of {kind} take at most" in estimate
 
-    def test_of_times_that_are_bounds_or_held_up_by_the_client_it_says_less(self, requirement, kind, limit):
+    def test_of_times_that_are_bounds_or_held_up_by_the_client_it_states_less(self, requirement, kind, limit):
         seconds = [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9)]
-        (share,) = how_sure(requirement, kind, seconds, at_least_seconds=0.1)
+        (share,) = confidence_lines(requirement, kind, seconds, at_least_seconds=0.1)
         assert share.startswith("5 of 5")
         late = [1.1 * limit, 3.0 * limit, *seconds]
-        (estimate,) = how_sure(requirement, kind, late, stalled_seconds=0.2 * limit)
+        (estimate,) = confidence_lines(requirement, kind, late, stalled_seconds=0.2 * limit)
         assert estimate.startswith("Estimate")
 
     def test_of_different_amounts_of_data_no_time_is_estimated(self, requirement, kind, limit):
-        made = of_seconds(kind, [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9)])
+        made = with_seconds(kind, [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9)])
         sizes = (FULL, *(FULL // 2,) * 4)
         operations = tuple(
             dataclasses.replace(o, bytes=sizes[o.index - 1], checkpoint=o.index) for o in made.operations
@@ -186,13 +188,13 @@ class TestTime:
     @pytest.mark.parametrize("scale", [1 / 1000, 1 / 100, 1 / 2])
     def test_at_reduced_scale_the_bandwidth_is_judged(self, requirement, kind, limit, scale):
         size = int(FULL * scale)
-        at = measurement(size=size, **{kind: (limit * scale,) * 3})
+        at_limit = measurement(size=size, **{kind: (limit * scale,) * 3})
         beyond = measurement(size=size, **{kind: (limit * scale * (1 + CLOSE),) * 3})
-        assert (outcome(requirement, at), outcome(requirement, beyond)) == ("met", "failed")
-        assert judged(requirement, at).limit == pytest.approx(limit * scale)
-        assert f"{scale:.4g} of the full size" in judged(requirement, at).detail
+        assert (outcome(requirement, at_limit), outcome(requirement, beyond)) == ("met", "failed")
+        assert judged(requirement, at_limit).limit == pytest.approx(limit * scale)
+        assert f"{scale:.4g} of the full size" in judged(requirement, at_limit).detail
 
-    def test_what_is_missed_by_a_hair_is_told_in_as_many_digits_as_show_it(self, requirement, kind, limit):
+    def test_what_is_missed_by_a_hair_is_reported_in_as_many_digits_as_show_it(self, requirement, kind, limit):
         verdict = judged(requirement, measurement(**{kind: (limit * 1.000004,) * 3}))
         times = verdict.because.partition(" (")[2].partition(" x the limit")[0]
         took = verdict.because.partition(" (")[0].rpartition(", ")[2]
@@ -213,7 +215,7 @@ class TestTime:
 
     @pytest.mark.parametrize("how", ["error", "hung", "too slow"])
     def test_a_failure_in_it_fails_it_and_says_who_where_and_what(self, requirement, kind, limit, how):
-        failure = failed_in(at(kind[:-1], 2), how, stack="state D\nin nfs_wait")
+        failure = failed_in(ref(kind[:-1], 2), how, stack="state D\nin nfs_wait")
         verdict = judged(requirement, measurement(**{kind: (1.0,)}, failure=failure))
         assert verdict.outcome == "failed"
         for word in ("Rank 2 on n1", f"{SUBJECT} {kind[:-1]} 2", "fsync", "a.pt", "ENOSPC", "No space left"):
@@ -222,7 +224,7 @@ class TestTime:
 
     @pytest.mark.parametrize("how", ["launch", "interrupted", "killed"])
     def test_what_is_not_the_storage_s_fault_leaves_it_undecided(self, requirement, kind, limit, how):
-        of = measurement(**{kind: (1.0,)}, failure=failed_in(at(kind[:-1], 2), how))
+        of = measurement(**{kind: (1.0,)}, failure=failed_in(ref(kind[:-1], 2), how))
         assert outcome(requirement, of) == "not run"
 
 
@@ -231,7 +233,7 @@ BEFORE_ALL = {"integrity": None, "durability": None, "cache": None}
 
 @pytest.mark.parametrize("how", ["error", "hung", "too slow"])
 def test_a_failure_in_the_saves_fails_save_and_leaves_the_others_undecided(how):
-    of = measurement(saves=(1.0,), loads=(), failure=failed_in(at("save", 2), how), **BEFORE_ALL)
+    of = measurement(saves=(1.0,), loads=(), failure=failed_in(ref("save", 2), how), **BEFORE_ALL)
     outcomes = {r: outcome(r, of) for r in ALL}
     assert outcomes.pop("SAVE") == "failed"
     assert outcomes.pop("STRAGGLER") == "met", "the one save that was made can be judged for it"
@@ -240,14 +242,14 @@ def test_a_failure_in_the_saves_fails_save_and_leaves_the_others_undecided(how):
 
 
 def test_a_failure_in_the_loads_leaves_save_as_it_was_measured():
-    of = measurement(loads=(1.0,), failure=failed_in(at("load", 2)), cache=None)
+    of = measurement(loads=(1.0,), failure=failed_in(ref("load", 2)), cache=None)
     assert (outcome("SAVE", of), outcome("LOAD", of), outcome("DURABLE-CALLS", of)) == ("met", "failed", "met")
     assert (outcome("COLD", of), outcome("INTEGRITY", of), outcome("REPEAT", of)) == ("not run", "not run", "not run")
 
 
 @pytest.mark.parametrize(("errno", "expected"), [("EIO", "failed"), ("ENOENT", "failed"), ("ECONNREFUSED", "not run")])
 def test_acknowledged_bytes_that_are_lost_fail_integrity(errno, expected):
-    failure = dataclasses.replace(failed_in(at("load", 2)), errno=errno, phase="read")
+    failure = dataclasses.replace(failed_in(ref("load", 2)), errno=errno, phase="read")
     of = measurement(loads=(1.0,), failure=failure, cache=None, integrity=None)
     assert outcome("INTEGRITY", of) == expected
 
@@ -258,7 +260,7 @@ def test_acknowledged_bytes_that_are_lost_fail_integrity(errno, expected):
 )
 def test_a_rank_killed_between_the_operations_is_no_slow_save_or_load(doing, saves, decided):
     counts = measurement().durability if saves else None
-    killed = dataclasses.replace(failed_in(at(stage=doing), "killed"), errno="")
+    killed = dataclasses.replace(failed_in(ref(stage=doing), "killed"), errno="")
     of = measurement(saves, (), failure=killed, **{**BEFORE_ALL, "durability": counts})
     outcomes = {r: outcome(r, of) for r in ALL}
     assert outcomes == {r: "met" if r in decided else "not run" for r in ALL}

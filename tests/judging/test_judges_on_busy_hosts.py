@@ -11,10 +11,10 @@ from pytest_ckpt.facts.host_load import MAXIMUM_OTHERS, MAXIMUM_STEAL, MINIMUM_I
 from pytest_ckpt.facts.measurement import Patterns, with_patterns_of
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.host_load import BOUNDS, spans_of
-from tests.support.made_measurement import BUSY, QUIET, judged, measurement, on_busy_host, operation
-from tests.support.made_patterns import (
+from tests.support.synthetic_measurement import BUSY_HOST, IDLE_HOST, judged, measurement, on_busy_host, operation
+from tests.support.synthetic_patterns import (
     FAULT,
-    done,
+    attempt,
     failed_over,
     pattern,
     snapshot,
@@ -40,7 +40,7 @@ UNEVEN = measurement(operations=[operation("save", 1, 4.0, ranks=[1.0, 1.0, 4.0,
     ],
 )
 def test_a_host_is_busy_from_the_bounds_on(idle: float, others: float, steal: float, is_busy: bool) -> None:
-    load = dataclasses.replace(QUIET, idle_share=idle, others_share=others, steal_share=steal, load_average=99.0)
+    load = dataclasses.replace(IDLE_HOST, idle_share=idle, others_share=others, steal_share=steal, load_average=99.0)
     assert load.is_busy == is_busy
     verdict = judged("STRAGGLER", dataclasses.replace(UNEVEN, host_loads=(load,)))
     assert (verdict.outcome, verdict.reason) == (("not run", "host busy") if is_busy else ("failed", "over limit"))
@@ -57,8 +57,8 @@ def test_a_ratio_names_the_load_and_what_was_measured() -> None:
 
 
 def test_the_busiest_host_is_named() -> None:
-    busier = dataclasses.replace(BUSY, host="n2", others_share=0.9)
-    verdict = judged("STRAGGLER", dataclasses.replace(UNEVEN, host_loads=(BUSY, busier)))
+    busier = dataclasses.replace(BUSY_HOST, host="n2", others_share=0.9)
+    verdict = judged("STRAGGLER", dataclasses.replace(UNEVEN, host_loads=(BUSY_HOST, busier)))
     assert "(n2 during save 2" in verdict.because
 
 
@@ -99,21 +99,21 @@ def test_every_unit_of_a_ratio_is_a_unit_of_its_requirement() -> None:
 def test_an_added_pattern_brings_the_load_of_its_own_span() -> None:
     added = dataclasses.replace(
         with_patterns(storm=pattern(1.0)),
-        host_loads=(dataclasses.replace(BUSY, span="storm"), dataclasses.replace(BUSY, span="operations")),
+        host_loads=(dataclasses.replace(BUSY_HOST, span="storm"), dataclasses.replace(BUSY_HOST, span="operations")),
     )
-    own = dataclasses.replace(measurement(patterns=Patterns()), host_loads=(QUIET,))
+    own = dataclasses.replace(measurement(patterns=Patterns()), host_loads=(IDLE_HOST,))
     joined = with_patterns_of(own, added)
     assert [(load.span, load.is_busy) for load in joined.host_loads] == [("operations", False), ("storm", True)]
 
 
 def loaded_in(of, name):
     """Return the measurement ``of``, in which other programs use a host during the launch of scenario ``name``."""
-    found = dataclasses.replace(of.patterns.found(name), host_loads=(dataclasses.replace(BUSY, span=name),))
+    found = dataclasses.replace(of.patterns.found(name), host_loads=(dataclasses.replace(BUSY_HOST, span=name),))
     return dataclasses.replace(of, patterns=dataclasses.replace(of.patterns, **{name: found}))
 
 
 def test_the_cost_of_a_snapshot_does_not_decide_on_a_busy_host() -> None:
-    costly = snapshotted(trials=[snapshot(snapshotted=done("save", seconds=20.0))] * PAIRS)
+    costly = snapshotted(trials=[snapshot(snapshotted=attempt("save", seconds=20.0))] * PAIRS)
     for of in (snapshotted(), costly):
         assert judged("SNAPSHOT", of).reason != "host busy"
         verdict = judged("SNAPSHOT", loaded_in(of, "snapshots"))
@@ -127,7 +127,7 @@ def test_the_cost_of_a_snapshot_does_not_decide_on_a_busy_host() -> None:
     ("FAILOVER", "failover", failed_over()),
     ("UPGRADE", "upgrade", upgraded()),
 ])  # fmt: skip
-def test_limits_in_seconds_beside_commands_are_judged_and_show_the_load(requirement, name, of) -> None:
+def test_limits_in_seconds_during_commands_are_judged_and_show_the_load(requirement, name, of) -> None:
     quiet, busy = judged(requirement, of), judged(requirement, loaded_in(of, name))
     assert (busy.outcome, busy.because) == (quiet.outcome, quiet.because)
     assert f"busy host: n1 during save 2 of {name}" in busy.detail

@@ -9,7 +9,7 @@ import pytest
 from pytest_ckpt.facts.environment import HostNetwork
 from pytest_ckpt.facts.measurement import RankFacts
 from pytest_ckpt.grading.networks import client_limits, host_rates, networks_of
-from tests.support.made_measurement import measurement, operation
+from tests.support.synthetic_measurement import measurement, operation
 
 GB = 10**9
 RANKS = tuple(RankFacts(rank=rank, host=f"n{1 + rank // 2}", pid=rank) for rank in range(4))
@@ -56,7 +56,7 @@ def test_a_host_s_rate_is_that_of_all_its_ranks_while_the_slowest_is_at_work():
     (3.7, ["the client is the limit"]),
     (3.6, ["over another network, or over more links"]),
 ])  # fmt: skip
-def test_what_is_near_the_network_s_rate_is_told_and_what_is_clearly_beyond_it(sends, words):
+def test_what_is_near_the_network_s_rate_is_reported_and_what_is_clearly_beyond_it(sends, words):
     sentences = client_limits([MEASURED], known(sends))
     assert len(sentences) == bool(words)
     assert all(word in " ".join(sentences) for word in words), sentences
@@ -68,7 +68,7 @@ def test_a_rate_that_the_user_stated_is_called_so():
     assert "(5 GB/s, as stated)" in sentence
 
 
-def test_nothing_is_told_where_no_network_is_known_and_nothing_is_guessed_where_it_was_not_measured():
+def test_nothing_is_reported_where_no_network_is_known_and_nothing_is_guessed_where_it_was_not_measured():
     assert client_limits([MEASURED], networks_of([{"host": "n1"}, {"host": "n2", "network": None}])) == []
     (sentence,) = client_limits([MEASURED], known(None, None, unavailable_reason="no port of this range can be bound."))
     why = "the network of n1, n2 was not measured: no port of this range can be bound"

@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from pytest_ckpt.judging.remedies import HUNG, NEXT_STEPS, next_of, next_of_failure
-from tests.support.made_measurement import at, failed_in
+from tests.support.synthetic_measurement import failed_in, ref
 
 TABLES = {"local": "posix-local", "shared": "posix-shared", "objects": "object"}
 ROWS = [
@@ -34,5 +34,5 @@ def test_no_two_rows_answer_the_same():
 
 
 def test_a_hang_has_a_step_of_its_own_and_an_unknown_error_none():
-    assert next_of_failure(failed_in(at("save", 1), "hung"), "posix-shared") == HUNG
-    assert next_of_failure(dataclasses.replace(failed_in(at("save", 1)), errno=""), "posix-shared") == ""
+    assert next_of_failure(failed_in(ref("save", 1), "hung"), "posix-shared") == HUNG
+    assert next_of_failure(dataclasses.replace(failed_in(ref("save", 1)), errno=""), "posix-shared") == ""

@@ -6,7 +6,7 @@ from pytest_ckpt.facts.proofs import COLD_BASES
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 
 
-def test_where_cold_failed_every_way_to_prove_it_is_named() -> None:
+def test_if_cold_failed_every_method_to_prove_it_is_named() -> None:
     ways = {
         "seen": "--ckpt-drop-caches",
         "other client": "--ckpt-hosts",
@@ -18,5 +18,5 @@ def test_where_cold_failed_every_way_to_prove_it_is_named() -> None:
     assert all(option in REQUIREMENTS["COLD"].next_step for option in ways.values())
 
 
-def test_every_requirement_says_what_to_do_first_where_it_fails() -> None:
+def test_every_requirement_states_what_to_do_first_where_it_fails() -> None:
     assert [name for name, r in REQUIREMENTS.items() if not r.next_step.endswith(".")] == []

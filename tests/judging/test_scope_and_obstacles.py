@@ -23,8 +23,8 @@ from pytest_ckpt.grading.obstacles import (
 from pytest_ckpt.grading.scope import missing_model, scope_of
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.sizing.plan import Plan, plan_run
-from tests.support.made_measurement import measurement
-from tests.support.made_target import mounted
+from tests.support.synthetic_measurement import measurement
+from tests.support.synthetic_target import mounted
 
 SPEED = dataclasses.replace(built_in("speed-only"), certifies=True)
 UP_TO_405B = dataclasses.replace(SPEED, up_to="llama3-405b")
@@ -85,7 +85,7 @@ def test_the_headline_names_model_size_engine_and_strategy(models: str, asked: d
         ("O_DIRECT, around the client's page cache | not direct: on a host", "I/O of engine stream not direct"),
     ],
 )
-def test_the_headline_says_that_io_was_not_direct(way: str, ends: str) -> None:
+def test_the_headline_states_that_io_was_not_direct(way: str, ends: str) -> None:
     plan, settings, gates = run_of("llama3-8b")
     found = measurement(subject=plan.runnable[0].subject, engine="stream", engine_facts={"direct": way})
     assert scope_of(plan, settings, gates, [found]).text.endswith(f", {ends}")
@@ -126,7 +126,7 @@ def test_a_rehearsal_may_use_the_models_that_it_likes() -> None:
     ids=["gates", "hosts", "mount"],
 )
 @pytest.mark.parametrize(("model", "gigabytes_per_second"), [("llama3-405b", 204), ("llama3-1t", 595)])
-def test_shared_storage_is_asked_for_what_the_cluster_demands(
+def test_shared_storage_must_meet_the_demand_of_the_cluster(
     asked: dict[str, str], kind: str, model: str, gigabytes_per_second: int
 ) -> None:
     """The full rate of the cluster is required if the mount, the gate table or the hosts indicate shared storage.
@@ -140,7 +140,7 @@ def test_shared_storage_is_asked_for_what_the_cluster_demands(
     assert "8 were requested" in planned.not_run
 
 
-def test_all_obstacles_are_told_at_once_each_with_what_removes_it() -> None:
+def test_all_obstacles_are_reported_at_once_each_with_what_removes_it() -> None:
     run = run_of("llama3-8b", gates=built_in("posix-shared"), ckpt_profile="smoke", ckpt_suite="performance")
     found = obstacles(*run)
     text = "\n".join(o.line for o in found)
@@ -158,7 +158,7 @@ def test_all_obstacles_are_told_at_once_each_with_what_removes_it() -> None:
         ("0.037", "", ""),
     ],
 )
-def test_limits_under_a_second_are_said_to_judge_latency_with_a_scale_that_does_not(
+def test_limits_under_a_second_get_a_note_on_latency_and_a_sufficient_scale(
     scale: str, by_latency: str, larger: str
 ) -> None:
     plan, settings, gates = run_of("llama3-8b", ckpt_scale=scale)
@@ -172,18 +172,18 @@ def test_limits_under_a_second_are_said_to_judge_latency_with_a_scale_that_does_
 
 
 @pytest.mark.parametrize(("scale", "times"), [("1/2", "1"), ("1/10", "1.01"), ("1/1000", "1.74")])
-def test_a_reduced_scale_says_how_many_more_requests_a_byte_it_makes(scale: str, times: str) -> None:
+def test_a_reduced_scale_states_how_many_more_requests_a_byte_it_makes(scale: str, times: str) -> None:
     (short,) = [s for s in shortfalls(*run_of("llama3-8b", ckpt_scale=scale)) if "of the full size" in s.now]
     assert f" Small checkpoints need more requests: up to {times} times as many per GB as at" in short.reason
     assert not [s for s in shortfalls(*run_of("llama3-8b")) if "Requests" in s.reason]
 
 
-def test_where_no_scale_is_enough_the_full_size_is_named() -> None:
+def test_if_no_scale_is_sufficient_the_full_size_is_named() -> None:
     plan, settings, gates = run_of("llama3-8b", ckpt_scale="0.001", ckpt_cluster="100000000")
     assert any("Only checkpoints of full size" in s.now for s in shortfalls(plan, settings, gates))
 
 
-def test_what_a_run_was_not_given_is_told_with_its_option() -> None:
+def test_missing_inputs_of_a_run_are_reported_with_their_option() -> None:
     found = obstacles(*run_of("llama3-405b", gates=built_in("posix-shared"), ckpt_ranks="512"))
     assert possible_grade(found) == "incomplete"
     assert {o.remedy.partition(",")[0].partition(":")[0] for o in found} == {
@@ -258,7 +258,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_what_is_required_where_given_is_said_before_the_run_and_gates_nothing(name: str) -> None:
+def test_what_is_required_where_given_is_reported_before_the_run_and_gates_nothing(name: str) -> None:
     suite, _, missing = GIVEN[name]
     shared = built_in("posix-shared")
     plan, settings, gates = run_of("llama3-8b", gates=shared)
@@ -285,7 +285,7 @@ def test_a_command_makes_it_required(kind: str, name: str) -> None:
     assert [reason for reason in judgement.reasons if f"{name} did not run" in reason]
 
 
-def test_where_nothing_is_required_of_it_nothing_is_said() -> None:
+def test_where_nothing_is_required_of_it_nothing_is_reported() -> None:
     _, settings, gates = run_of("llama3-8b", gates=built_in("posix-local"))
     assert not not_given(settings, gates)
 
@@ -326,7 +326,7 @@ def test_a_user_s_model_of_few_ranks_has_no_subset(tmp_path) -> None:
     assert plan.checkpoints[0].layout.mode == "full"
 
 
-def test_a_strategy_of_which_the_suites_ask_nothing_is_said_to_be_unmeasured() -> None:
+def test_a_strategy_of_which_the_suites_ask_nothing_is_reported_as_unmeasured() -> None:
     """If the chosen suites do not measure a strategy, a sentence names a suite that does."""
     asked = {"ckpt_strategy": "sync,async", "ckpt_engine": "stream"}
     plan, settings, gates = run_of("llama3-8b", ckpt_suite="strategies", **asked)

@@ -13,8 +13,8 @@ from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.service_levels import lowest_rate, rate_level, stall_level
 from pytest_ckpt.judging.verdicts import decide_observed
-from tests.support.made_measurement import FULL, GATES, LIMITS, ByLimits, judged
-from tests.support.made_patterns import done, endured, failed_over, trial
+from tests.support.synthetic_measurement import FULL, GATES, LIMITS, ByLimits, judged
+from tests.support.synthetic_patterns import attempt, endured, failed_over, trial
 
 
 def levels(verdict):
@@ -85,7 +85,7 @@ def test_endure_reports_both_and_its_outcome_stays():
 def test_failover_reports_stalls_and_what_was_survived(stall, without):
     kinds = ("save", "save", "save", "load", "load", "load")
     trials = tuple(
-        trial(kind, operations=(done(kind, quiet=stall if n == 0 else 1.0),)) for n, kind in enumerate(kinds)
+        trial(kind, operations=(attempt(kind, quiet=stall if n == 0 else 1.0),)) for n, kind in enumerate(kinds)
     )
     verdict = judged("FAILOVER", failed_over(trials=trials))
     assert verdict.outcome == ("met" if stall < 60 else "failed")

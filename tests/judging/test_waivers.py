@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.judging.waivers import Waiver, expired, read_waivers, waive
-from tests.support.made_measurement import GATES, LIMITS, measurement
+from tests.support.synthetic_measurement import GATES, LIMITS, measurement
 
 KNOWN = {"SAVE": ["llama3-8b-full", "llama3-70b-full"], "STALE": ["attributes", "names"]}
 GOOD = {"requirement": "STALE", "subject": "attributes", "reason": "We wait two seconds.", "expires": "2027-03-31"}
@@ -31,7 +31,7 @@ def waiver(**changed):
     return Waiver(**usual | changed)
 
 
-def test_an_entry_says_what_why_and_until_when():
+def test_an_entry_states_what_why_and_until_when():
     assert read_waivers(text(GOOD), KNOWN) == (Waiver(**GOOD),)
 
 
@@ -47,7 +47,7 @@ def test_a_date_may_be_written_as_toml_writes_dates():
     ({"expires": ""}, ["has no expires"]),
     ({"until": "2027-03-31"}, ["'until'"]),
 ])  # fmt: skip
-def test_what_is_wrong_in_an_entry_is_said(changed, words):
+def test_an_error_in_an_entry_is_reported(changed, words):
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the text is checked below
         read_waivers(text(GOOD | changed), KNOWN)
     for word in words:
@@ -60,7 +60,7 @@ def test_a_file_without_entries_is_an_error(nothing):
         read_waivers(nothing, KNOWN)
 
 
-def test_what_failed_is_waived_with_what_it_was():
+def test_a_waived_failure_keeps_its_text():
     (waived,) = waive([SLOW], [waiver()], "2026-11-21T10:00:00+00:00")
     assert waived.outcome == "waived"
     assert "Waived until 2027-03-31: It is a trial. It failed: " + SLOW.because == waived.because

@@ -34,7 +34,9 @@ Run = Callable[..., Observation]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Return a function that calls `run_check` with ``code`` in place of the module of the check."""
 
-    def made(code: str, *, deadline_seconds: float = AMPLE_SECONDS, directory: Path | None = None, **more: Any) -> Any:
+    def run_code(
+        code: str, *, deadline_seconds: float = AMPLE_SECONDS, directory: Path | None = None, **more: Any
+    ) -> Any:
         home = tmp_path / "impostor"
         home.mkdir()
         (home / "code.py").write_text(textwrap.dedent(code))
@@ -59,10 +61,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             **more,
         )
 
-    return made
+    return run_code
 
 
-def test_what_a_check_saw_comes_back_whole(run: Run, tmp_path: Path) -> None:
+def test_what_a_check_saw_comes_back_complete(run: Run, tmp_path: Path) -> None:
     calls: list[tuple[str, str]] = []
     seen = run(
         """
@@ -113,7 +115,7 @@ def test_a_check_that_is_killed_leaves_nothing_in_the_directory_for_temporary_fi
     assert list(temporary.iterdir()) == []
 
 
-def test_a_check_that_somebody_stopped_says_nothing_of_the_target(run: Run) -> None:
+def test_a_check_that_somebody_stopped_is_no_evidence_about_the_target(run: Run) -> None:
     seen = run(
         """
         import os, signal
@@ -176,7 +178,7 @@ def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) 
         ("def calls(context, findings): exit(3)", "exit code 3"),
     ],
 )  # fmt: skip
-def test_a_check_that_breaks_is_not_run_and_says_why(run: Run, code: str, why: str) -> None:
+def test_a_check_that_breaks_is_not_run_and_states_why(run: Run, code: str, why: str) -> None:
     seen = run(code)
     assert seen.not_run.startswith("the check itself broke: ")
     assert why in seen.not_run
@@ -265,7 +267,7 @@ def test_a_check_that_loops_for_ever_is_ended(run: Run) -> None:
 
 
 @pytest.mark.thorough
-def test_calls_that_go_on_are_no_hang_however_long_the_check_takes(run: Run) -> None:
+def test_a_long_check_whose_calls_progress_is_not_reported_as_hung(run: Run) -> None:
     seconds = patience(DEADLINE_SECONDS)
     seen = run(
         f"""
@@ -282,7 +284,7 @@ def test_calls_that_go_on_are_no_hang_however_long_the_check_takes(run: Run) -> 
     assert (seen.blocked, seen.trials) == (None, 1)
 
 
-def test_a_check_ends_with_the_process_that_asked_for_it(run: Run, tmp_path: Path) -> None:
+def test_a_check_ends_with_the_process_that_requested_it(run: Run, tmp_path: Path) -> None:
     """If the controller is killed, the process of the check ends too, so that it does not write to the target."""
     code = tmp_path / "controller.py"
     (tmp_path / "held").mkdir()
@@ -314,7 +316,7 @@ def test_a_check_ends_with_the_process_that_asked_for_it(run: Run, tmp_path: Pat
     eventually(lambda: not processes_of_session(int(pid)), "the check has ended")
 
 
-def test_a_check_in_a_call_that_does_not_return_is_told_while_it_is_waited_for(
+def test_a_check_in_a_call_that_does_not_return_is_reported_while_it_is_waited_for(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(gate := tmp_path / "gate")

@@ -23,13 +23,13 @@ Started = Callable[[Mapping[Command, str]], tuple[CommandKeeper, int]]
 def started(tmp_path: Path) -> Started:
     """Return a function that starts a command keeper and returns (the keeper, its process id)."""
 
-    def of(commands: Mapping[Command, str]) -> tuple[CommandKeeper, int]:
+    def start_keeper(commands: Mapping[Command, str]) -> tuple[CommandKeeper, int]:
         keeper = CommandKeeper({"upgrade": f"sh -c 'echo $PPID > {tmp_path}/pid'", **commands}, 60.0, tmp_path / "log")
         keeper.start("upgrade")
         assert next_of(keeper)[0].is_good
         return keeper, int((tmp_path / "pid").read_text())
 
-    return of
+    return start_keeper
 
 
 def next_of(keeper: CommandKeeper) -> list[CommandRun]:
@@ -39,7 +39,7 @@ def next_of(keeper: CommandKeeper) -> list[CommandRun]:
     return runs
 
 
-def test_what_was_broken_is_mended_at_the_end(started: Started, tmp_path: Path) -> None:
+def test_injected_faults_are_repaired_at_the_end(started: Started, tmp_path: Path) -> None:
     keeper, _ = started({"fault": "true", "repair": f"touch {tmp_path}/repaired"})
     keeper.start("fault")
     assert [run.sentence for run in next_of(keeper) if not run.is_good] == []
@@ -62,7 +62,9 @@ def test_a_command_that_is_asked_of_a_process_that_died_is_told_as_not_run(start
     assert keeper.close() == [], "it was told already"
 
 
-def test_a_process_that_dies_in_a_command_is_told_and_so_is_what_it_owes(started: Started, tmp_path: Path) -> None:
+def test_a_process_that_dies_in_a_command_is_reported_with_its_pending_commands(
+    started: Started, tmp_path: Path
+) -> None:
     words = f"sh -c 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/of_command; exec sleep 600'"
     keeper, pid = started({"fault": words, "repair": "true"})
     keeper.start("fault")
@@ -90,7 +92,7 @@ def test_a_process_that_died_with_nothing_to_do_owes_nothing(started: Started) -
 @pytest.mark.parametrize(
     ("asked", "name"), [pytest.param([], "repair", id="owed"), pytest.param(["repair"], "repair", id="asked")]
 )
-def test_a_command_that_runs_long_is_told_while_it_is_waited_for(
+def test_a_command_that_runs_long_is_reported_while_it_is_waited_for(
     started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[Command], name: str
 ) -> None:
     os.mkfifo(gate := tmp_path / "gate")

@@ -37,20 +37,20 @@ def swept(session: Path, *words: str) -> None:
     process.stdout.close()
 
 
-def made(session: Path) -> Path:
+def create_session(session: Path) -> Path:
     (session / "1" / "0").mkdir(parents=True)
     (session / "sm_segment.h2.0.1.0").write_bytes(b"of shared memory")
     return session
 
 
 def test_the_session_of_a_daemon_that_is_gone_is_removed(tmp_path: Path) -> None:
-    swept(made(tmp_path / f"ompi.{GONE}"))
+    swept(create_session(tmp_path / f"ompi.{GONE}"))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["ompi", "prted"])
 def test_a_rank_that_is_gone_has_handed_its_session_on(tmp_path: Path, name: str) -> None:
-    session = made(tmp_path / f"{name}.{GONE}")
+    session = create_session(tmp_path / f"{name}.{GONE}")
     environment = os.environ | {MARK: RUN + SWEEP, SESSION: str(session)}
     words = [sys.executable, "-m", "pytest_ckpt.launching.host_sweep", "0"]
     subprocess.run(words, env=environment, capture_output=True, check=True)
@@ -79,10 +79,10 @@ def test_a_rank_that_is_gone_ends_nothing_of_the_next_launch(tmp_path: Path) -> 
             process.communicate()
 
 
-def test_a_process_that_only_has_the_number_of_a_daemon_goes_on(tmp_path: Path) -> None:
+def test_a_process_that_only_has_the_number_of_a_daemon_continues(tmp_path: Path) -> None:
     other = subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE)
     try:
-        swept(made(tmp_path / f"ompi.{other.pid}"))
+        swept(create_session(tmp_path / f"ompi.{other.pid}"))
         assert other.poll() is None
     finally:
         other.kill()
@@ -92,6 +92,6 @@ def test_a_process_that_only_has_the_number_of_a_daemon_goes_on(tmp_path: Path) 
 
 def test_the_session_of_a_scheduler_stays(tmp_path: Path) -> None:
     """A session directory of Slurm stays, because Slurm still uses it after the run."""
-    session = made(tmp_path / "pmix.7.0")
+    session = create_session(tmp_path / "pmix.7.0")
     swept(session)
     assert (session / "1").exists()

@@ -13,7 +13,7 @@ from pytest_ckpt.facts.engines import BUILT_IN, built_in
 from pytest_ckpt.facts.file_rules import AS_RECORDED, FileRule, JobPattern
 from pytest_ckpt.ranks.process.job import Task
 from pytest_ckpt.sizing.plan import plan_run
-from tests.support.made_target import mounted
+from tests.support.synthetic_target import mounted
 
 
 def test_a_task_has_the_layout_of_the_plan_and_the_rest_of_the_settings():

@@ -17,7 +17,7 @@ from pytest_ckpt.launching import launcher as launcher_module
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.launching.remote_shell import AGENT, for_sh, quoted, spaced
 from pytest_ckpt.support.errors import UsageError
-from tests.support.front_door import TINY
+from tests.support.end_to_end import TINY
 from tests.support.hosts.lab import Step, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
 from tests.support.machine import need
@@ -94,26 +94,26 @@ def test_others_are_given_none(asked: Launcher) -> None:
 
 
 @pytest.mark.thorough
-def test_ranks_start_on_another_host_from_a_path_with_a_space(make_home: Callable[[str], Path]) -> None:
+def test_ranks_start_on_another_host_from_a_path_with_a_space(create_home: Callable[[str], Path]) -> None:
     need_hosts(HONEST_FUSE)
     place = "/run/a directory"
     mounted = f"mkdir '{place}'; mount --bind {shlex.quote(sys.prefix)} '{place}'"
     started = f"exec '{place}/bin/python' -m tests.support.hosts.large_job h2:2 1000"
     job = f"{mounted}; ssh h2 {shlex.quote(mounted)}; {started}"
-    (done,) = on_hosts(make_home("hosts"), 2, Step(words=("sh", "-euc", job)), storage=HONEST_FUSE)
+    (done,) = on_hosts(create_home("hosts"), 2, Step(words=("sh", "-euc", job)), storage=HONEST_FUSE)
     assert done.text.splitlines()[-1] == '{"failure": null, "hosts": [["h2", [0, 1]]]}', done.text
 
 
 @pytest.mark.thorough
 def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands_none_on(
-    make_home: Callable[[str], Path],
+    create_home: Callable[[str], Path],
 ) -> None:
     """With any login shell, ranks on other hosts get the environment, although ssh does not pass it.
 
     The launcher sends the environment to its daemons. The login shell only starts a daemon.
     """
     need_hosts(HONEST_FUSE)
-    home = make_home("hosts")
+    home = create_home("hosts")
     agent = home / "agent"
     agent.write_text(f'#!/bin/sh\nexec env -i PATH={home}/ssh:/usr/bin:/bin HOME=/root ssh "$@"\n')
     agent.chmod(0o755)
@@ -139,17 +139,17 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     """Return a function that writes a shell script as the program mpiexec that the launcher finds."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
-    def made(words: str) -> Path:
+    def create_program(words: str) -> Path:
         there = tmp_path / "mpiexec"
         there.write_text(f"#!/bin/sh\n{words}\n")
         there.chmod(0o755)
         return there
 
-    return made
+    return create_program
 
 
 @pytest.mark.parametrize("is_named", [False, True])
-def test_a_launcher_that_is_killed_when_it_is_asked_for_its_version_is_told_as_that(
+def test_a_launcher_that_is_killed_during_the_version_query_is_reported(
     program: Callable[[str], Path], is_named: bool
 ) -> None:
     there = program("kill -KILL $$")
@@ -161,7 +161,7 @@ def test_a_launcher_that_is_killed_when_it_is_asked_for_its_version_is_told_as_t
     assert "what killed it" in refused.value.remedy
 
 
-def test_a_launcher_that_does_not_say_its_version_in_time_is_told_as_that(
+def test_a_launcher_that_does_not_print_its_version_in_time_is_reported(
     program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launcher_module, "_VERSION_SECONDS", 0.25)
@@ -170,7 +170,7 @@ def test_a_launcher_that_does_not_say_its_version_in_time_is_told_as_that(
         find_launcher(None, ())
 
 
-def test_an_mpiexec_that_fails_is_told_with_its_own_words_and_a_user_s_launcher_may_know_no_version(
+def test_an_mpiexec_that_fails_is_reported_with_its_own_words_and_a_user_s_launcher_may_know_no_version(
     program: Callable[[str], Path],
 ) -> None:
     there = program("echo usage: launch >&2; echo no library >&2; exit 127")

@@ -55,12 +55,12 @@ def watch(clock: Clock) -> RankWatchdog:
     return made
 
 
-@pytest.mark.parametrize("says", [OPEN_MPI, OPEN_MPI_BY_SSH, SLURM])
+@pytest.mark.parametrize("expected_text", [OPEN_MPI, OPEN_MPI_BY_SSH, SLURM])
 @pytest.mark.parametrize("exit_code", [0, 255])
 def test_a_host_that_the_launcher_lost_is_named_with_what_its_rank_did(
-    watch: RankWatchdog, says: str, exit_code: int
+    watch: RankWatchdog, expected_text: str, exit_code: int
 ) -> None:
-    failure = watch.ended(exit_code, says)
+    failure = watch.ended(exit_code, expected_text)
     assert failure
     assert (failure.kind, failure.host, failure.rank, failure.phase) == ("killed", "h2", 1, "write")
     assert failure.message.startswith("the launcher has lost h2: ")
@@ -137,7 +137,9 @@ def test_a_rank_that_never_got_its_job_is_no_hung_storage(clock: Clock) -> None:
     assert failure.message.startswith("no job has reached it for 11 s")
 
 
-def test_a_rank_that_says_nothing_is_told_from_one_that_does_not_move(clock: Clock, watch: RankWatchdog) -> None:
+def test_a_rank_that_states_nothing_is_distinguished_from_one_that_does_not_move(
+    clock: Clock, watch: RankWatchdog
+) -> None:
     clock.now += 11
     watch.record(working(0, 5))
     silent = watch.hung()
@@ -197,7 +199,9 @@ def test_slurm_tells_of_tasks_that_it_ended_itself_and_the_first_that_was_gone_i
     assert (failure.rank, failure.host, failure.message) == (1, "h2", "the process was killed by signal Killed")
 
 
-def test_a_rank_of_which_slurm_says_nothing_is_named_where_it_was_the_first_that_was_gone(watch: RankWatchdog) -> None:
+def test_a_rank_of_which_slurm_states_nothing_is_named_where_it_was_the_first_that_was_gone(
+    watch: RankWatchdog,
+) -> None:
     """If Slurm reports the end of one rank, but another rank ended earlier, the failure names the earlier rank.
 
     Slurm does not report a rank if its daemon on the rank's host was killed too.

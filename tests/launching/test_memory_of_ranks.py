@@ -8,8 +8,8 @@ import time
 import psutil
 import pytest
 
-from tests.support.front_door import SMALLEST, FrontDoor
-from tests.support.rank_memory import own_bytes, ranks_of
+from tests.support.end_to_end import SMALLEST, Runner
+from tests.support.rank_memory import ranks_of, unshared_bytes
 
 RANK_BYTES = 40_000_000
 # Any number of ranks saves the same checkpoint, so more ranks save less each. Twenty operations are enough to show a
@@ -22,14 +22,14 @@ _POLL_SECONDS = 0.25
 @pytest.mark.thorough
 @pytest.mark.alone
 @pytest.mark.parametrize("ranks", [16, 64])
-def test_a_rank_with_little_to_save_takes_little_however_often_it_saves(door: FrontDoor, ranks: int) -> None:
-    started = door.start(*OPTIONS, f"--ckpt-ranks={ranks}")
+def test_a_rank_with_little_to_save_takes_little_however_often_it_saves(runner: Runner, ranks: int) -> None:
+    started = runner.start(*OPTIONS, f"--ckpt-ranks={ranks}")
     controller = psutil.Process(started.process.pid)
     rounds: list[dict[int, int]] = []
     of_controller = 0
     while started.process.poll() is None:
-        rounds.append({process.pid: own_bytes(process) for process in ranks_of(controller)})
-        of_controller = max(of_controller, own_bytes(controller))
+        rounds.append({process.pid: unshared_bytes(process) for process in ranks_of(controller)})
+        of_controller = max(of_controller, unshared_bytes(controller))
         time.sleep(_POLL_SECONDS)
     run = started.finish()
     assert run.code == 0, run.text

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.front_door import SMALLEST
-from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+from tests.support.end_to_end import SMALLEST
+from tests.support.hosts.lab import Step, StepResult, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
 
 OPTIONS = (*SMALLEST, "--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-ranks=3", "--ckpt-scale=1/100000", "--cluster=1")
@@ -19,7 +19,7 @@ SLOW = "tc qdisc add dev eth0 root tbf rate 80mbit burst 64kbit latency 400ms"
 
 
 @pytest.fixture(scope="module")
-def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+def results(create_home: Callable[[str], Path]) -> dict[str, StepResult]:
     """Return {name of a run: its result}. All runs use the same three simulated hosts."""
     need_hosts(HONEST_FUSE, "tc")
     steps = {
@@ -27,41 +27,41 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
         "slow": Step(options=OPTIONS, streams=True, before=((2, SLOW),)),
         "stated": Step(options=(*OPTIONS, "--ckpt-nic-rate=1kB/s"), streams=True),
     }
-    return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values(), storage=HONEST_FUSE), strict=True))
+    return dict(zip(steps, on_hosts(create_home("hosts"), 3, *steps.values(), storage=HONEST_FUSE), strict=True))
 
 
-def networks(done: Done) -> dict[str, Mapping[str, Any]]:
-    return {host["host"]: host["network"] for host in done.run.document["environment"]["hosts"]}
+def networks(results: StepResult) -> dict[str, Mapping[str, Any]]:
+    return {host["host"]: host["network"] for host in results.run.document["environment"]["hosts"]}
 
 
 @pytest.mark.thorough
-def test_every_host_has_a_rate_in_both_directions_though_one_has_no_port_left(done: dict[str, Done]) -> None:
-    found = networks(done["narrow"])
-    assert list(found) == ["h1", "h2", "h3"], done["narrow"].text
+def test_every_host_has_a_rate_in_both_directions_though_one_has_no_port_left(results: dict[str, StepResult]) -> None:
+    found = networks(results["narrow"])
+    assert list(found) == ["h1", "h2", "h3"], results["narrow"].text
     for network in found.values():
         assert network["basis"] == "streams"
         assert network["over"].startswith("10.99.0.")
         assert network["unavailable_reason"] == ""
         assert network["sends_bytes_per_second"] > 1e6
         assert network["receives_bytes_per_second"] > 1e6
-    assert (done["narrow"].code, done["narrow"].left) == (0, ())
-    assert done["narrow"].shown == ()
+    assert (results["narrow"].code, results["narrow"].left) == (0, ())
+    assert results["narrow"].shown == ()
 
 
 @pytest.mark.thorough
-def test_a_slow_network_of_one_host_is_seen_as_that(done: dict[str, Done]) -> None:
+def test_a_slow_network_of_one_host_is_seen_as_that(results: dict[str, StepResult]) -> None:
     """The network of one host is limited to 80 Mbit/s, and only this host is measured as slow."""
-    found = networks(done["slow"])
+    found = networks(results["slow"])
     assert found["h2"]["sends_bytes_per_second"] < 15e6
     assert found["h1"]["sends_bytes_per_second"] > 30e6
     assert found["h1"]["receives_bytes_per_second"] > 30e6
-    assert done["slow"].code == 0, done["slow"].text
+    assert results["slow"].code == 0, results["slow"].text
 
 
 @pytest.mark.thorough
-def test_what_is_stated_is_not_measured_and_hosts_that_moved_more_are_named(done: dict[str, Done]) -> None:
-    run = done["stated"].run
-    assert {network["basis"] for network in networks(done["stated"]).values()} == {"stated"}
+def test_what_is_stated_is_not_measured_and_hosts_that_moved_more_are_named(results: dict[str, StepResult]) -> None:
+    run = results["stated"].run
+    assert {network["basis"] for network in networks(results["stated"]).values()} == {"stated"}
     named = [words for words in run.document["disclosures"] if "over another network, or over more links" in words]
     assert len(named) == 2, run.document["disclosures"]
     assert all("h1 moved" in words and "1 kB/s, as stated" in words for words in named)

@@ -9,8 +9,8 @@ import pytest
 
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.launcher import Launcher
-from tests.support.front_door import TINY
-from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+from tests.support.end_to_end import TINY
+from tests.support.hosts.lab import Step, StepResult, need_hosts, on_hosts
 from tests.support.hosts.open_mpi_4 import installed, need_open_mpi_4, python_without_mpi
 from tests.support.hosts.storage import HONEST_FUSE
 
@@ -19,11 +19,11 @@ FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 
 @pytest.fixture(scope="module")
-def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+def results(create_home: Callable[[str], Path]) -> dict[str, StepResult]:
     """Return {name of a run: its result} of two runs: one run on the first host, and one run on other hosts."""
     need_hosts(HONEST_FUSE)
     need_open_mpi_4()
-    home = make_home("hosts")
+    home = create_home("hosts")
     python, environment = python_without_mpi(home)
     has_it = tuple((number, installed()) for number in (1, 2, 3))
     steps = {
@@ -35,12 +35,12 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("step", "hosts"), [("here", ["h1"]), ("elsewhere", ["h2", "h3"])])
-def test_ranks_run_and_nothing_is_left(done: dict[str, Done], step: str, hosts: list[str]) -> None:
-    run = done[step].run
+def test_ranks_run_and_nothing_is_left(results: dict[str, StepResult], step: str, hosts: list[str]) -> None:
+    run = results[step].run
     assert run.document["environment"]["launcher"].startswith("mpirun (Open MPI) 4.")
     assert run.measurement()["hosts"] == hosts
     assert {name: run.outcomes()[name] for name in FACTS} == dict.fromkeys(FACTS, "met"), run.text
-    assert (done[step].left, done[step].litter, done[step].shown) == ((), (), ())
+    assert (results[step].left, results[step].litter, results[step].shown) == ((), (), ())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pytest_ckpt.facts.subject import OperationRef, Subject
 from pytest_ckpt.launching import rank_watchdog
 from pytest_ckpt.launching.rank_watchdog import Allowance, RankWatchdog, allowances_of
 from pytest_ckpt.sizing.plan import plan_run
-from tests.support.made_target import mounted
+from tests.support.synthetic_target import mounted
 
 SUBJECT = Subject(model="llama3-8b", mode="full")
 SAVE = OperationRef(subject=SUBJECT, action="save", index=2)
@@ -45,7 +45,7 @@ class Watched:
             self.watch.record(Hello(rank=rank, host="h", pid=1))
         self.moved = 0
 
-    def tell(self, operation, bytes_more=0, *, seconds=0.0, waiting=False, lane="", phase="write"):
+    def report(self, operation, bytes_more=0, *, seconds=0.0, waiting=False, lane="", phase="write"):
         """Let ``seconds`` pass, then report ``bytes_more`` further bytes of rank 1.
 
         Return the failure that the watchdog finds, or None.
@@ -58,14 +58,14 @@ class Watched:
             self.watch.record(beat)
         return self.watch.hung()
 
-    def goes_on(self, operation, bytes_more, seconds):
+    def keep_reporting(self, operation, bytes_more, seconds):
         """Let rank 1 report ``bytes_more`` bytes every ten seconds, for ``seconds``.
 
         If the watchdog finds a failure, stop. Return (failure or None, the seconds that have passed).
         """
         began = self.clock.now
         while self.clock.now - began < seconds:
-            if found := self.tell(operation, bytes_more, seconds=BEAT):
+            if found := self.report(operation, bytes_more, seconds=BEAT):
                 return found, self.clock.now - began
         return None, self.clock.now - began
 
@@ -75,12 +75,12 @@ def watched(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(rank_watchdog, "time", clock)
     made = Watched(clock)
-    assert made.tell(SAVE) is None
+    assert made.report(SAVE) is None
     return made
 
 
 def test_a_trickle_is_ended_after_a_fifth_of_what_an_operation_may_take(watched):
-    found, after = watched.goes_on(SAVE, 100, 10 * MAXIMUM)
+    found, after = watched.keep_reporting(SAVE, 100, 10 * MAXIMUM)
     assert (found.kind, found.rank, found.operation, found.phase, found.file) == ("too slow", 1, SAVE, "write", "f")
     assert after == MAXIMUM / 5
     assert describe_failure(found) == (
@@ -89,26 +89,26 @@ def test_a_trickle_is_ended_after_a_fifth_of_what_an_operation_may_take(watched)
     )
 
 
-def test_what_is_slow_and_ends_in_time_goes_on(watched):
+def test_what_is_slow_and_ends_in_time_continues(watched):
     """A save that takes 49 of the allowed 50 minutes is not ended."""
     every = SIZE / (0.98 * MAXIMUM) * BEAT
-    found, after = watched.goes_on(SAVE, round(every), 0.98 * MAXIMUM)
+    found, after = watched.keep_reporting(SAVE, round(every), 0.98 * MAXIMUM)
     assert (found, after) == (None, 0.98 * MAXIMUM)
     assert watched.moved == pytest.approx(SIZE, rel=0.01)
 
 
 def test_what_needs_a_little_more_than_is_allowed_is_ended(watched):
-    found, _ = watched.goes_on(SAVE, round(SIZE / (1.1 * MAXIMUM) * BEAT), MAXIMUM)
+    found, _ = watched.keep_reporting(SAVE, round(SIZE / (1.1 * MAXIMUM) * BEAT), MAXIMUM)
     assert found.kind == "too slow"
 
 
 def test_a_pause_shorter_than_the_deadline_ends_nothing(watched):
     """A save that pauses for 50 s at its beginning is not ended, because the pause is shorter than the deadline."""
     every = round(SIZE / (0.5 * MAXIMUM) * BEAT)
-    watched.tell(SAVE, 1, seconds=BEAT)
+    watched.report(SAVE, 1, seconds=BEAT)
     for _ in range(5):
-        assert watched.tell(SAVE, 0, seconds=BEAT) is None
-    assert watched.goes_on(SAVE, every, 0.5 * MAXIMUM)[0] is None
+        assert watched.report(SAVE, 0, seconds=BEAT) is None
+    assert watched.keep_reporting(SAVE, every, 0.5 * MAXIMUM)[0] is None
 
 
 def test_a_rank_that_saved_no_files_is_ended_only_when_its_time_is_over():
@@ -122,7 +122,7 @@ def test_a_rank_that_saved_no_files_is_ended_only_when_its_time_is_over():
 
 
 def test_without_any_progress_the_deadline_decides(watched):
-    found, after = watched.goes_on(SAVE, 0, MAXIMUM)
+    found, after = watched.keep_reporting(SAVE, 0, MAXIMUM)
     assert found.kind == "hung"
     assert after == DEADLINE + BEAT
 
@@ -130,54 +130,54 @@ def test_without_any_progress_the_deadline_decides(watched):
 def test_every_operation_begins_anew(watched):
     for index in range(1, 40):
         save = OperationRef(subject=SUBJECT, action="save", index=index)
-        watched.tell(save)
-        assert watched.goes_on(save, 100, MAXIMUM / 6)[0] is None
+        watched.report(save)
+        assert watched.keep_reporting(save, 100, MAXIMUM / 6)[0] is None
 
 
 def test_waiting_for_others_and_comparing_between_steps_are_no_part_of_it(watched):
     for _ in range(20):
-        assert watched.tell(LOAD, 0, seconds=1) is None
-        assert watched.tell(LOAD, SIZE // 20, seconds=30, phase="read") is None
-        assert watched.tell(LOAD.at("verify"), 0, seconds=0) is None
-        assert watched.tell(LOAD.at("verify"), 1, seconds=50) is None
-        assert watched.tell(LOAD, 0, seconds=1, waiting=True) is None
-        assert watched.tell(LOAD, 0, seconds=500, waiting=True) is None
+        assert watched.report(LOAD, 0, seconds=1) is None
+        assert watched.report(LOAD, SIZE // 20, seconds=30, phase="read") is None
+        assert watched.report(LOAD.at("verify"), 0, seconds=0) is None
+        assert watched.report(LOAD.at("verify"), 1, seconds=50) is None
+        assert watched.report(LOAD, 0, seconds=1, waiting=True) is None
+        assert watched.report(LOAD, 0, seconds=500, waiting=True) is None
     assert watched.clock.now - 5000 > 3 * MAXIMUM
 
 
 def test_the_steps_of_a_load_are_added_up(watched):
     found = None
     while not found:
-        watched.tell(LOAD, 0, seconds=0)
-        found = watched.tell(LOAD, 100, seconds=50, phase="read")
-        found = found or watched.tell(LOAD.at("verify"), 0, seconds=0)
+        watched.report(LOAD, 0, seconds=0)
+        found = watched.report(LOAD, 100, seconds=50, phase="read")
+        found = found or watched.report(LOAD.at("verify"), 0, seconds=0)
         assert watched.clock.now < 5000 + MAXIMUM
     assert (found.kind, found.operation) == ("too slow", LOAD)
 
 
-def test_who_reads_more_than_its_own_files_may_take_what_is_allowed(watched):
+def test_a_rank_that_reads_other_files_may_use_the_allowed_time(watched):
     """A rank that reads more bytes than its own files contain is ended only when the allowed time is over.
 
     In a storm (all ranks load at once), a rank also reads other ranks' files, so the remaining bytes are unknown.
     """
-    assert watched.goes_on(LOAD, SIZE // 10, 0.9 * MAXIMUM)[0] is None
-    assert watched.goes_on(LOAD, SIZE // 10, MAXIMUM)[0].kind == "too slow"
+    assert watched.keep_reporting(LOAD, SIZE // 10, 0.9 * MAXIMUM)[0] is None
+    assert watched.keep_reporting(LOAD, SIZE // 10, MAXIMUM)[0].kind == "too slow"
 
 
 def test_work_in_a_lane_of_its_own_is_named_with_it(watched):
-    watched.tell(SAVE, lane="save")
+    watched.report(SAVE, lane="save")
     found = None
     while not found:
         watched.watch.record(Beat(rank=1, operation=None, phase="", file="", waiting=True, progress=(0, 7)))
-        found = watched.tell(SAVE, 100, seconds=BEAT, lane="save")
+        found = watched.report(SAVE, 100, seconds=BEAT, lane="save")
         assert watched.clock.now < 5000 + MAXIMUM
     assert (found.kind, found.lane) == ("too slow", "save")
 
 
 def test_what_is_no_save_and_no_load_has_no_such_bound(watched):
     for at in (SAVE.at("content"), OperationRef(subject=SUBJECT, scenario="near_full", stage="ballast", level=0.9)):
-        watched.tell(at)
-        assert watched.goes_on(at, 10, MAXIMUM)[0] is None
+        watched.report(at)
+        assert watched.keep_reporting(at, 10, MAXIMUM)[0] is None
 
 
 @pytest.mark.parametrize(("limit", "seconds", "why"), [

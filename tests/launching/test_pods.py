@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.file_systems.serving import missing
-from tests.support.front_door import TINY
+from tests.support.end_to_end import TINY
+from tests.support.file_systems.mounting import missing
 from tests.support.machine import need_fuse
 from tests.support.manifests import filled, templates, values
 from tests.support.pod import PROGRAMS, Ended, Pod, run_pods
@@ -29,11 +29,11 @@ KEYS = "/home/ckpt/.ssh"
 
 
 @pytest.fixture
-def home(make_home: Callable[[str], Path]) -> Path:
+def home(create_home: Callable[[str], Path]) -> Path:
     need_fuse()
     if lacking := missing(PROGRAMS):
         pytest.skip(f"there is no {', '.join(lacking)}")
-    return make_home("pods")
+    return create_home("pods")
 
 
 def config() -> dict[str, str]:

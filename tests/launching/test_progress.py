@@ -23,7 +23,7 @@ from pytest_ckpt.launching.progress import Progress
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.steps import planned_steps
 from pytest_ckpt.support.units import format_seconds
-from tests.support.made_measurement import measurement, operation
+from tests.support.synthetic_measurement import measurement, operation
 
 CHECKS = 2
 OWN: tuple[OperationKind, ...] = ("save", "load")
@@ -76,13 +76,13 @@ class Watched:
         return [line for line in "".join(self.written).splitlines() if line]
 
 
-def left(line: str) -> str:
+def remaining_time(line: str) -> str:
     """Return the remaining time that a progress line states, or an empty text."""
     found = re.search(r", ((?:about|at most) .* left)$", line)
     return found[1] if found else ""
 
 
-def test_every_step_beside_saves_and_loads_moves_the_count_on(clock: Clock) -> None:
+def test_every_step_during_saves_and_loads_moves_the_count_on(clock: Clock) -> None:
     """Each step of a pattern and each check increases the count by one."""
     run = Watched(clock, ckpt_suite="performance,contention")
     total = sum(steps.count for steps in run.steps) + CHECKS
@@ -118,7 +118,7 @@ def test_every_save_of_endurance_brings_its_end_nearer(
             run.own(kind, index, 10.0)
     for index in range(1, 4):
         run.step("endurance", index, each_seconds)
-    assert [left(line) for line in run.lines[-3:]] == [
+    assert [remaining_time(line) for line in run.lines[-3:]] == [
         f"{bound} {format_seconds(seconds)} and {CHECKS} checks left" for seconds in left_seconds
     ]
 
@@ -126,11 +126,11 @@ def test_every_save_of_endurance_brings_its_end_nearer(
 def test_checks_move_the_count_on_and_are_told_to_be_left(clock: Clock) -> None:
     run = Watched(clock)
     run.own("save", 1, 4.0)
-    assert left(run.lines[-1]) == f"about 12 s and {CHECKS} checks left"
+    assert remaining_time(run.lines[-1]) == f"about 12 s and {CHECKS} checks left"
     run.progress.checked("COMMIT.file", 1.0)
     assert run.progress.done == 2
     run.own("save", 2, 4.0)
-    assert left(run.lines[-1]).endswith("and 1 check left")
+    assert remaining_time(run.lines[-1]).endswith("and 1 check left")
 
 
 def test_what_a_launch_that_ended_early_did_not_come_to_is_no_longer_waited_for(clock: Clock) -> None:

@@ -57,12 +57,12 @@ def one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that creates a launcher of one rank. The rank receives its job and runs the given code."""
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
 
-    def made(code: str) -> Launcher:
+    def create_launcher(code: str) -> Launcher:
         program = tmp_path / "rank.py"
         program.write_text(RANK + code)
         return find_launcher(f"{shlex.quote(sys.executable)} {shlex.quote(str(program))}", ())
 
-    return made
+    return create_launcher
 
 
 def test_a_job_of_a_megabyte_arrives_and_no_process_shows_the_secret(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_job_of_a_megabyte_arrives_and_no_process_shows_the_secret(tmp_path: P
             variables = environment_of(pid)
             if secret := variables.get(SECRET):
                 seen.append(secret)
-                assert not [words for words in all_words() if secret.encode() in words]
+                assert not [words for words in all_command_lines() if secret.encode() in words]
 
     failure, found = launched(tmp_path, find_launcher(None, ()), 2, "x" * MEGABYTE, tick=look)
     assert failure is None
@@ -92,7 +92,7 @@ def environment_of(pid: int) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
-def all_words() -> list[bytes]:
+def all_command_lines() -> list[bytes]:
     words = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -103,13 +103,13 @@ def all_words() -> list[bytes]:
     return words
 
 
-def test_what_a_rank_tells_right_before_it_ends_arrives(tmp_path: Path, one_rank: Any) -> None:
+def test_what_a_rank_reports_right_before_it_ends_arrives(tmp_path: Path, one_rank: Any) -> None:
     failure, found = launched(tmp_path, one_rank(f"{TELLS_MUCH}\ncaller.send('end')\ncaller.receive()"), 1)
     assert failure is None
     assert [len(event.hosts[0].host) for event in found if isinstance(event, HostsSeen)] == [200_000] * 30
 
 
-def test_a_rank_that_ends_well_before_it_has_told_all_fails_the_launch(tmp_path: Path, one_rank: Any) -> None:
+def test_a_rank_that_ends_well_before_it_has_reported_all_fails_the_launch(tmp_path: Path, one_rank: Any) -> None:
     failure, _ = launched(tmp_path, one_rank("raise SystemExit(0)"), 1)
     assert failure.kind == "killed"
     assert failure.message == "1 rank ended without a complete report, and the launcher reports success"

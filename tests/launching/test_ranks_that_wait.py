@@ -19,7 +19,7 @@ from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.support.processes import marked_processes
 from pytest_ckpt.support.redaction import Redactor
-from tests.support.front_door import TINY, FrontDoor, in_every_rank, processes_of
+from tests.support.end_to_end import TINY, Runner, in_every_rank, processes_of
 from tests.support.machine import eventually
 
 RUN = "a-test-of-ranks-that-wait"
@@ -84,7 +84,7 @@ def hellos(directory: Path, rank: int) -> list[str]:
     return [line for line in lines if '"hello"' in line]
 
 
-def test_where_one_of_them_is_gone_others_do_the_job_and_that_is_said(launch: Launch) -> None:
+def test_where_one_of_them_is_gone_others_do_the_job_and_that_is_reported(launch: Launch) -> None:
     gone = next(iter(switches()))
     os.kill(gone, signal.SIGKILL)
     listed: list[Event] = []
@@ -103,8 +103,8 @@ def test_ranks_that_are_not_needed_end_by_themselves(launch: Launch, tmp_path: P
     launch.end()
 
 
-def test_a_run_that_measures_nothing_leaves_no_rank_waiting(door: FrontDoor) -> None:
-    run = door.run(*TINY, "--ckpt-engine=stream", "-k", "nothing-of-this-name")
+def test_a_run_that_measures_nothing_leaves_no_rank_waiting(runner: Runner) -> None:
+    run = runner.run(*TINY, "--ckpt-engine=stream", "-k", "nothing-of-this-name")
     assert [directory.name for directory in (run.report / "launches").iterdir()] == ["probe"]
     assert '"exit_code": 0' in (run.report / "launches/probe/exit.json").read_text()
     assert marked_processes(run.run_id) == []
@@ -118,22 +118,22 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 """
 
 
-def test_files_by_which_hosts_look_are_named_by_the_next_run_where_the_controller_was_killed(door: FrontDoor) -> None:
+def test_files_by_which_hosts_look_are_named_by_the_next_run_where_the_controller_was_killed(runner: Runner) -> None:
     """If a controller is killed during the same-target check, the next run names the files that are left.
 
     In the same-target check, each host looks for files that the other hosts have created.
     """
-    held = door.home / "held"
-    environment = in_every_rank(door.home, HELD_AS_IT_LOOKS.format(held=str(held)))
-    started = door.start(*TINY, "--ckpt-hosts=localhost:2", environment=environment)
+    held = runner.home / "held"
+    environment = in_every_rank(runner.home, HELD_AS_IT_LOOKS.format(held=str(held)))
+    started = runner.start(*TINY, "--ckpt-hosts=localhost:2", environment=environment)
     started.until(held.exists, "a rank looks")
     started.process.kill()
     started.process.wait()
-    left = sorted(door.target.iterdir())
+    left = sorted(runner.target.iterdir())
     assert [file.name.rpartition(".same")[2] for file in left] == ["", ".0"]
     run_id = left[0].name.removeprefix(".pytest-ckpt-").removesuffix(".same")
     eventually(lambda: not processes_of(run_id), "the ranks have ended")
-    header = door.run(*TINY, "-k", "nothing-of-this-name").text.partition("collected ")[0]
+    header = runner.run(*TINY, "-k", "nothing-of-this-name").text.partition("collected ")[0]
     for file in left:
         assert f"left on the target by run {run_id} of " in header
         assert f"rm -r -- {file}\n" in header

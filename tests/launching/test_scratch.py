@@ -115,12 +115,12 @@ def test_the_next_launch_removes_the_directory_of_a_keeper_that_was_killed_too(s
     started.controller.wait()
     assert started.directory.exists()
 
-    def is_gone_after_a_launch() -> bool:
+    def check_removed_by_launch() -> bool:
         ScratchDirectory().remove()
         return not started.directory.exists()
 
     # The kernel may need a moment to end the killed process, which keeps its lock until then.
-    eventually(is_gone_after_a_launch, "the next launch has removed it")
+    eventually(check_removed_by_launch, "the next launch has removed it")
 
 
 def test_a_directory_that_is_kept_stays_whatever_number_its_controller_has_here(started: Started) -> None:
@@ -156,7 +156,7 @@ def test_a_new_directory_that_another_launch_takes_for_abandoned_is_made_again(m
     """
     make, made = tempfile.mkdtemp, list[Path]()
 
-    def found_at_once(**words: str) -> str:
+    def find_concurrently(**words: str) -> str:
         made.append(Path(make(**words)))
         if len(made) == 1:
             made[0].rmdir()
@@ -167,7 +167,7 @@ def test_a_new_directory_that_another_launch_takes_for_abandoned_is_made_again(m
             made[1].rmdir()
         real(descriptor, flags)
 
-    monkeypatch.setattr(tempfile, "mkdtemp", found_at_once)
+    monkeypatch.setattr(tempfile, "mkdtemp", find_concurrently)
     monkeypatch.setattr(fcntl, "flock", lock)
     directory = ScratchDirectory()
     assert [path.exists() for path in made] == [False, False, True]

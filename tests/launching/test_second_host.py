@@ -21,7 +21,7 @@ RANKS = [sys.executable, "-P", "-m", "pytest_ckpt.ranks"]
 SRUN = Launcher(template=("srun", "--mpi=pmix", "--nodelist={nodes}"), version="slurm 23.11.4", hosts=HOSTS)
 
 
-def test_open_mpi_is_told_the_hosts_with_their_slots_and_what_to_hand_on():
+def test_open_mpi_receives_the_hosts_with_their_slots_and_the_environment_to_forward():
     command = Launcher(template=("mpiexec",), version="mpiexec (Open MPI) 5.0.11", hosts=HOSTS).command(16)
     assert command[:3] == ["mpiexec", "-n", "16"]
     assert command[command.index("--host") + 1] == "node1:8,node2:8"
@@ -30,14 +30,14 @@ def test_open_mpi_is_told_the_hosts_with_their_slots_and_what_to_hand_on():
 
 
 @pytest.mark.parametrize(("word", "other"), [("--map-by", "--bind-to"), ("--bind-to", "--map-by")])
-def test_what_the_user_says_of_places_and_cores_is_not_said_to_open_mpi_a_second_time(word, other):
+def test_placement_options_of_the_user_are_not_passed_to_open_mpi_twice(word, other):
     launcher = Launcher(template=("mpiexec", word, "core"), version="mpiexec (Open MPI) 5.0.11", hosts=HOSTS)
     command = launcher.command(16)
     assert (command.count(word), command.count(other)) == (1, 1)
     assert command[command.index(word) + 1] == "core"
 
 
-def test_another_launcher_is_told_nothing_but_what_its_template_asks_for():
+def test_another_launcher_receives_only_the_values_in_its_template():
     assert SRUN.command(16) == ["srun", "--mpi=pmix", "--nodelist=node1,node2", "-n", "16", *RANKS]
     counted = dataclasses.replace(SRUN, template=("aprun", "-n{processes}", "{hosts}"))
     assert counted.command(16) == ["aprun", "-n16", "node1:8,node2:8", *RANKS]
@@ -103,7 +103,7 @@ def test_what_open_mpi_keeps_of_a_launch_goes_with_the_directory_of_the_launch()
     assert there not in launcher.environment("run", "/tmp/ckpt-7-x", {})
 
 
-def test_srun_is_not_to_have_each_rank_say_which_store_of_pmix_it_lacks():
+def test_ranks_of_srun_do_not_print_missing_pmix_components():
     name = "PMIX_MCA_gds"
     assert SRUN.environment("run", "", {})[name] == "hash"
     assert SRUN.environment("run", "", {name: "ds21"})[name] == "ds21"

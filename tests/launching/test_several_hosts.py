@@ -12,9 +12,9 @@ import pytest
 from pytest_ckpt.facts.checks import CHECKS_OF_POSIX
 from pytest_ckpt.facts.settings import SUITES as EVERY_SUITE
 from tests.support.actions import actions
-from tests.support.front_door import TINY
-from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
-from tests.support.hosts.reached import assert_that_last_words_came, last_words_of
+from tests.support.end_to_end import TINY
+from tests.support.hosts.delivery import assert_final_messages_arrived, final_message_steps
+from tests.support.hosts.lab import Step, StepResult, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
 
 REMOTE = "--ckpt-hosts=h2:1,h3:1"
@@ -37,19 +37,19 @@ FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 
 @pytest.fixture(scope="module")
-def first(make_home: Callable[[str], Path]) -> Done:
+def first(create_home: Callable[[str], Path]) -> StepResult:
     """Return the result of a short run on three hosts, for the fast tests."""
     need_hosts()
-    (done,) = on_hosts(make_home("hosts"), 3, Step(options=(*TINY, REMOTE)))
-    return done
+    (result,) = on_hosts(create_home("hosts"), 3, Step(options=(*TINY, REMOTE)))
+    return result
 
 
 @pytest.fixture(scope="module")
-def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+def results(create_home: Callable[[str], Path]) -> dict[str, StepResult]:
     """Return {name of a step: its result} for all steps of the thorough tests. They run on three hosts."""
     need_hosts()
-    home = make_home("hosts")
-    asked = {**steps(home / "array"), **last_words_of(sys.executable)}
+    home = create_home("hosts")
+    asked = {**steps(home / "array"), **final_message_steps(sys.executable)}
     return dict(zip(asked, on_hosts(home, 3, *asked.values()), strict=True))
 
 
@@ -77,7 +77,7 @@ def test_there_is_a_step_for_every_suite() -> None:
 
 
 @pytest.mark.thorough
-def test_rank_0_may_be_on_another_host_than_the_controller(first: Done) -> None:
+def test_rank_0_may_be_on_another_host_than_the_controller(first: StepResult) -> None:
     run = first.run
     assert run.code == 0, run.text
     assert run.measurement()["hosts"] == ["h2", "h3"]
@@ -86,34 +86,34 @@ def test_rank_0_may_be_on_another_host_than_the_controller(first: Done) -> None:
     assert (first.secrets > 0, first.shown) == (True, ())
 
 
-def test_a_job_of_a_megabyte_reaches_ranks_on_another_host(make_home: Callable[[str], Path]) -> None:
+def test_a_job_of_a_megabyte_reaches_ranks_on_another_host(create_home: Callable[[str], Path]) -> None:
     need_hosts(HONEST_FUSE)
     words = (sys.executable, "-m", "tests.support.hosts.large_job", "h2:2", "1000000")
-    (large,) = on_hosts(make_home("hosts"), 2, Step(words=words), storage=HONEST_FUSE)
+    (large,) = on_hosts(create_home("hosts"), 2, Step(words=words), storage=HONEST_FUSE)
     assert json.loads(large.text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}, large.text
     assert (large.secrets, large.shown) == (1, ())
 
 
 @pytest.mark.thorough
-def test_what_ranks_of_other_hosts_tell_right_before_they_end_arrives_or_fails_the_launch(
-    done: dict[str, Done],
+def test_what_ranks_of_other_hosts_report_right_before_they_end_arrives_or_fails_the_launch(
+    results: dict[str, StepResult],
 ) -> None:
-    assert_that_last_words_came(done)
+    assert_final_messages_arrived(results)
 
 
 @pytest.mark.thorough
-def test_every_check_of_behaviour_runs_with_another_host_as_second_client(done: dict[str, Done]) -> None:
-    run = done["behaviour"].run
+def test_every_check_of_behaviour_runs_with_another_host_as_second_client(results: dict[str, StepResult]) -> None:
+    run = results["behaviour"].run
     found = {f"{o['requirement']}.{o['subject']}": o for o in run.document["observations"]}
     assert set(found) == {check.name for check in CHECKS_OF_POSIX} - NOT_RUN
     assert {name: of["not_run"] for name, of in found.items() if of["not_run"]} == {}, run.text
     assert {name for name, of in found.items() if of["anomalies"]} <= NOT_MET, run.text
-    assert done["behaviour"].left == ()
+    assert results["behaviour"].left == ()
 
 
 @pytest.mark.thorough
-def test_storage_is_maintained_while_ranks_of_two_hosts_save(done: dict[str, Done]) -> None:
-    run = done["maintenance"].run
+def test_storage_is_maintained_while_ranks_of_two_hosts_save(results: dict[str, StepResult]) -> None:
+    run = results["maintenance"].run
     measured = run.measurement()
     assert (measured["failure"], measured["hosts"]) == (None, ["h1", "h2"]), run.text
     upgrade, snapshots = measured["patterns"]["upgrade"], measured["patterns"]["snapshots"]
@@ -122,26 +122,26 @@ def test_storage_is_maintained_while_ranks_of_two_hosts_save(done: dict[str, Don
     assert {trial["removed"]["exit_code"] for trial in snapshots["trials"]} == {0}
     for found in (upgrade["integrity"], snapshots["integrity"]):
         assert found["bytes_checked"] == found["bytes_expected"] > 0
-    assert done["maintenance"].left == ()
+    assert results["maintenance"].left == ()
 
 
 @pytest.mark.thorough
-def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, Done]) -> None:
+def test_what_another_host_may_not_see_at_once_fails_no_pattern(results: dict[str, StepResult]) -> None:
     """No pattern fails because a host sees a new name late."""
-    measured = done["contention"].run.measurement()
+    measured = results["contention"].run.measurement()
     assert measured["failure"] is None
     assert measured["patterns"]["mixed"]["save_seconds"]
     assert measured["patterns"]["neighbour"]["concurrent_bytes"] > 0
-    assert done["contention"].left == ()
+    assert results["contention"].left == ()
 
 
 @pytest.mark.thorough
-def test_every_other_suite_is_measured_over_hosts(done: dict[str, Done]) -> None:
+def test_every_other_suite_is_measured_over_hosts(results: dict[str, StepResult]) -> None:
     """Each suite is measured on two hosts, whether it meets its requirements or not.
 
     The hosts share one machine, so a suite may be too slow.
     """
-    run = done["suites"].run
+    run = results["suites"].run
     for measured in run.document["measurements"]:
         assert (measured["failure"], measured["hosts"]) == (None, ["h1", "h2"])
         patterns = {name for name, found in measured["patterns"].items() if found}
@@ -149,23 +149,23 @@ def test_every_other_suite_is_measured_over_hosts(done: dict[str, Done]) -> None
         own = {"training", "crashes"} if measured["subject"].endswith("async") else {"scaling", "metadata"}
         assert own <= patterns
     assert len(run.document["measurements"]) == 2
-    assert done["suites"].left == ()
+    assert results["suites"].left == ()
 
 
 @pytest.mark.thorough
-def test_no_process_on_any_host_shows_the_secret_of_a_second_client(done: dict[str, Done]) -> None:
-    assert done["behaviour"].secrets > 0
-    assert done["behaviour"].shown == ()
+def test_no_process_on_any_host_shows_the_secret_of_a_second_client(results: dict[str, StepResult]) -> None:
+    assert results["behaviour"].secrets > 0
+    assert results["behaviour"].shown == ()
 
 
 @pytest.mark.thorough
-def test_64_ranks_on_two_cores_come_to_their_end(make_home: Callable[[str], Path]) -> None:
+def test_64_ranks_on_two_cores_come_to_their_end(create_home: Callable[[str], Path]) -> None:
     """A run of 64 ranks on few cores ends normally, because waiting ranks use no CPU time."""
     need_hosts()
     of_70b = ("--ckpt-model=llama3-70b", "--ckpt-mode=full", "--ckpt-ranks=64", "--ckpt-scale=1/10000")
     options = (*of_70b, "--ckpt-profile=smoke", "--ckpt-operations=2", "--cluster=1")
-    (done,) = on_hosts(make_home("hosts"), 4, Step(options=(*options, "--ckpt-hosts=h1:16,h2:16,h3:16,h4:16")))
-    run = done.run
+    (result,) = on_hosts(create_home("hosts"), 4, Step(options=(*options, "--ckpt-hosts=h1:16,h2:16,h3:16,h4:16")))
+    run = result.run
     assert run.code == 0, run.text
     assert run.measurement("llama3-70b-full")["hosts"] == ["h1", "h2", "h3", "h4"]
     assert run.launches == ["1"]

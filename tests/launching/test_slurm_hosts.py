@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.doc_pages import DOCS
-from tests.support.front_door import TINY, Run
-from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
-from tests.support.hosts.mpich import directory_of_mpich, python_of_mpich
-from tests.support.hosts.reached import (
-    assert_that_a_large_job_came,
-    assert_that_a_second_client_listed,
-    assert_that_last_words_came,
-    last_words_of,
+from tests.support.end_to_end import TINY, Run
+from tests.support.hosts.delivery import (
+    assert_final_messages_arrived,
+    assert_large_job_arrived,
+    assert_second_client_listed,
+    final_message_steps,
 )
+from tests.support.hosts.lab import Step, StepResult, need_hosts, on_hosts
+from tests.support.hosts.mpich import mpich_directory, mpich_python
 from tests.support.hosts.slurm import need_slurm
 
 SRUN = "--ckpt-launcher=srun --mpi=pmix --kill-on-bad-exit=1"
@@ -58,27 +58,27 @@ ckpt_engine = "stream"
 
 
 @pytest.fixture(scope="module")
-def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+def results(create_home: Callable[[str], Path]) -> dict[str, StepResult]:
     """Return {name of a step: its result}. The steps run on three hosts with Slurm.
 
     Some steps run only if MPICH is installed.
     """
     need_hosts()
     need_slurm()
-    home = make_home("hosts")
+    home = create_home("hosts")
     steps = {
         "placed": Step(options=(*TINY, "--ckpt-hosts=h2:1,h3:1", PLACED)),
         "crowded": Step(options=(*TINY, "--ckpt-ranks=4", "--ckpt-hosts=h2:2,h3:2", f"{SRUN} --nodelist={{nodes}}")),
         "uneven": Step(options=(*TINY, "--ckpt-ranks=4", "--ckpt-hosts=h2:3,h3:1", PLACED)),
         "large": Step(words=(sys.executable, *LARGE, PLACED.partition("=")[2])),
         "names": Step(options=(*TINY, "--ckpt-hosts=h2:1,h3:1", PLACED, *NAMES)),
-        **last_words_of(sys.executable, PLACED.partition("=")[2]),
+        **final_message_steps(sys.executable, PLACED.partition("=")[2]),
         "job": sent_off(home, "job", operations=2),
         "components": sent_off(home, "components", operations=2, nodes=TWO_COMPONENTS),
         "limit": sent_off(home, "limit", operations=400, then=NEAR_ITS_LIMIT),
     }
-    if directory_of_mpich():
-        python, environment = str(python_of_mpich(home)), {"PYTHONPATH": f"{home}"}
+    if mpich_directory():
+        python, environment = str(mpich_python(home)), {"PYTHONPATH": f"{home}"}
         ask = ("srun", "--mpi=pmi2", "-n2", "--nodelist=h2,h3", python, "-c", LIBRARY)
         options = (*TINY, "--ckpt-hosts=h2:1,h3:1", "--ckpt-engine=stream", PMI2)
         steps |= {
@@ -104,7 +104,7 @@ def sent_off(home: Path, name: str, *, operations: int, then: str = "", nodes: s
     return Step(words=("bash", "-uc", job))
 
 
-def run_of(step: Done) -> Run:
+def run_of(step: StepResult) -> Run:
     """Return the results of the pytest-ckpt run in a submitted job."""
     (log,) = Path(step.home).glob("ckpt-acceptance-*.log")
     (report,) = Path(step.home).glob("ckpt-report-*")
@@ -112,26 +112,26 @@ def run_of(step: Done) -> Run:
 
 
 @pytest.mark.thorough
-def test_srun_places_rank_0_on_another_host_than_the_controller(done: dict[str, Done]) -> None:
-    run = done["placed"].run
+def test_srun_places_rank_0_on_another_host_than_the_controller(results: dict[str, StepResult]) -> None:
+    run = results["placed"].run
     assert run.code == 0, run.text
     assert run.measurement()["hosts"] == ["h2", "h3"]
     assert {name: run.outcomes()[name] for name in FACTS} == dict.fromkeys(FACTS, "met")
     assert "placed ranks differently" not in run.text
-    assert done["placed"].left == ()
-    assert (done["placed"].secrets > 0, done["placed"].shown) == (True, ())
+    assert results["placed"].left == ()
+    assert (results["placed"].secrets > 0, results["placed"].shown) == (True, ())
 
 
 @pytest.mark.thorough
-def test_ranks_of_srun_say_nothing_of_pmix(done: dict[str, Done]) -> None:
-    output = (done["placed"].run.report / "launches" / "1" / "launcher.log").read_text()
+def test_ranks_of_srun_print_nothing_about_pmix(results: dict[str, StepResult]) -> None:
+    output = (results["placed"].run.report / "launches" / "1" / "launcher.log").read_text()
     assert "not-valid" not in output
     assert "PMIX" not in output.upper()
 
 
 @pytest.mark.thorough
-def test_ranks_that_slurm_places_by_its_own_rules_are_told(done: dict[str, Done]) -> None:
-    run = done["crowded"].run
+def test_ranks_that_slurm_places_by_its_own_rules_are_reported(results: dict[str, StepResult]) -> None:
+    run = results["crowded"].run
     # If hosts have different numbers of ranks, not every rank reads another host's files, which COLD needs here.
     assert run.measurement("llama3-8b-open-4")["failure"] is None, run.text
     ranks = [len(host["ranks"]) for host in run.document["environment"]["hosts"]]
@@ -140,70 +140,72 @@ def test_ranks_that_slurm_places_by_its_own_rules_are_told(done: dict[str, Done]
 
 
 @pytest.mark.thorough
-def test_a_job_of_a_megabyte_reaches_ranks_that_srun_starts(done: dict[str, Done]) -> None:
-    assert_that_a_large_job_came(done["large"])
+def test_a_job_of_a_megabyte_reaches_ranks_that_srun_starts(results: dict[str, StepResult]) -> None:
+    assert_large_job_arrived(results["large"])
 
 
 @pytest.mark.thorough
-def test_what_ranks_that_srun_starts_tell_right_before_they_end_arrives_or_fails_the_launch(
-    done: dict[str, Done],
+def test_what_ranks_that_srun_starts_report_right_before_they_end_arrives_or_fails_the_launch(
+    results: dict[str, StepResult],
 ) -> None:
-    assert_that_last_words_came(done)
+    assert_final_messages_arrived(results)
 
 
 @pytest.mark.thorough
-def test_srun_starts_the_second_client_that_lists_a_thousand_names(done: dict[str, Done]) -> None:
-    assert_that_a_second_client_listed(done["names"])
+def test_srun_starts_the_second_client_that_lists_a_thousand_names(results: dict[str, StepResult]) -> None:
+    assert_second_client_listed(results["names"])
 
 
 @pytest.mark.thorough
-def test_hosts_may_have_different_numbers_of_ranks(done: dict[str, Done]) -> None:
-    run = done["uneven"].run
+def test_hosts_may_have_different_numbers_of_ranks(results: dict[str, StepResult]) -> None:
+    run = results["uneven"].run
     assert run.measurement("llama3-8b-open-4")["failure"] is None, run.text
     assert [host["ranks"] for host in run.document["environment"]["hosts"]] == [[0, 1, 2], [3]]
     assert "placed ranks differently" not in run.text
-    assert done["uneven"].left == ()
+    assert results["uneven"].left == ()
 
 
 @pytest.mark.thorough
-def test_the_recipe_runs_as_a_job_with_its_controller_on_the_jobs_first_node(done: dict[str, Done]) -> None:
-    run = run_of(done["job"])
-    assert run.code == 0, done["job"].text + run.text
+def test_the_recipe_runs_as_a_job_with_its_controller_on_the_jobs_first_node(results: dict[str, StepResult]) -> None:
+    run = run_of(results["job"])
+    assert run.code == 0, results["job"].text + run.text
     assert run.measurement("llama3-8b-open-4")["hosts"] == ["h2", "h3"]
     assert [host["ranks"] for host in run.document["environment"]["hosts"]] == [[0, 1], [2, 3]]
     # The job left nothing on the target.
-    assert done["job"].text == ""
+    assert results["job"].text == ""
 
 
 @pytest.mark.thorough
-def test_the_recipe_runs_as_a_heterogeneous_job_with_one_world_over_its_components(done: dict[str, Done]) -> None:
-    run = run_of(done["components"])
-    assert run.code == 0, done["components"].text + run.text
+def test_the_recipe_runs_as_a_heterogeneous_job_with_one_world_over_its_components(
+    results: dict[str, StepResult],
+) -> None:
+    run = run_of(results["components"])
+    assert run.code == 0, results["components"].text + run.text
     assert [host["ranks"] for host in run.document["environment"]["hosts"]] == [[0, 1], [2]]
     assert run.measurement("llama3-8b-open-3")["hosts"] == ["h2", "h3"]
     assert run.document["environment"]["second_client"] == "host h3"
     assert "placed ranks differently" not in run.text
-    assert done["components"].text == ""
+    assert results["components"].text == ""
 
 
 @pytest.mark.thorough
-def test_a_job_near_its_time_limit_is_cleaned_and_judged_as_incomplete(done: dict[str, Done]) -> None:
-    run = run_of(done["limit"])
-    assert run.code == 2, done["limit"].text + run.text
+def test_a_job_near_its_time_limit_is_cleaned_and_judged_as_incomplete(results: dict[str, StepResult]) -> None:
+    run = run_of(results["limit"])
+    assert run.code == 2, results["limit"].text + run.text
     measured = run.measurement("llama3-8b-open-4")
     assert measured["failure"]["kind"] == "interrupted"
     assert 0 < len(measured["operations"]) < 800
     assert run.verdict("SAVE", "llama3-8b-open-4")["outcome"] == "not run"
-    assert done["limit"].text == ""
+    assert results["limit"].text == ""
 
 
 @pytest.mark.thorough
-def test_slurm_starts_ranks_of_mpich_with_pmi2(done: dict[str, Done]) -> None:
-    if "pmi2" not in done:
+def test_slurm_starts_ranks_of_mpich_with_pmi2(results: dict[str, StepResult]) -> None:
+    if "pmi2" not in results:
         pytest.skip("PYTEST_CKPT_MPICH names no environment with the wheel of mpich")
-    assert done["library"].text.splitlines() == ["2 MPICH", "2 MPICH"]
-    run = done["pmi2"].run
+    assert results["library"].text.splitlines() == ["2 MPICH", "2 MPICH"]
+    run = results["pmi2"].run
     assert run.code == 0, run.text
     assert run.measurement()["hosts"] == ["h2", "h3"]
     assert {name: run.outcomes()[name] for name in FACTS} == dict.fromkeys(FACTS, "met")
-    assert (done["pmi2"].left, done["pmi2"].shown) == ((), ())
+    assert (results["pmi2"].left, results["pmi2"].shown) == ((), ())

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from tests.support.front_door import TINY, Run, in_every_rank
-from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
-from tests.support.hosts.mishaps import Mishap
+from tests.support.end_to_end import TINY, Run, in_every_rank
+from tests.support.hosts.faults import InjectedFault
+from tests.support.hosts.lab import Step, StepResult, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
 
 # Each host has its own /run.
@@ -38,15 +38,15 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 """
 
 
-def of(run: Run) -> dict[str, str]:
+def required_outcomes(run: Run) -> dict[str, str]:
     return {v["id"]: v["outcome"] for v in run.document["requirements"] if v["severity"] == "required"}
 
 
 @pytest.fixture(scope="module")
-def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+def results(create_home: Callable[[str], Path]) -> dict[str, StepResult]:
     """Return {name of a step: its result} for all steps. They run on three simulated hosts."""
     need_hosts(HONEST_FUSE)
-    home = make_home("hosts")
+    home = create_home("hosts")
     shared = home / "array" / "shared-tier"
     steps = {
         "honest": Step(options=(*TIERED, f"--ckpt-strategy=local-tier={TIER}"), before=ON_EACH),
@@ -59,7 +59,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
         "killed": Step(
             options=(*TIERED, "--ckpt-operations=6", f"--ckpt-strategy=local-tier={TIER}"),
             before=ON_EACH,
-            mishaps=(Mishap(what="rank"),),
+            faults=(InjectedFault(what="rank"),),
         ),
         "missing": Step(options=(*TIERED, f"--ckpt-strategy=local-tier={TIER}-1"), before=((1, f"mkdir -p {TIER}-1"),)),
     }
@@ -67,9 +67,9 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
 
 
 @pytest.mark.thorough
-def test_copies_of_a_partner_come_back_when_a_host_loses_all_that_its_tier_held(done: dict[str, Done]) -> None:
-    run = done["honest"].run
-    assert {name: of(run)[name] for name in OWN} == dict.fromkeys(OWN, "met"), run.text
+def test_copies_of_a_partner_come_back_when_a_host_loses_all_that_its_tier_held(results: dict[str, StepResult]) -> None:
+    run = results["honest"].run
+    assert {name: required_outcomes(run)[name] for name in OWN} == dict.fromkeys(OWN, "met"), run.text
     found = run.measurement(SUBJECT)["patterns"]["tiers"]
     loss = found["node_loss"]
     assert (loss["hosts"], loss["lost"], loss["partner"], loss["missing"]) == (3, "h3", "h1", 0)
@@ -77,35 +77,37 @@ def test_copies_of_a_partner_come_back_when_a_host_loses_all_that_its_tier_held(
     # All bytes of one of three equal ranks, and no more.
     assert 0 < loss["returned_bytes"] < loss["copied_bytes"]
     assert loss["copied_bytes"] >= found["bytes"]
-    assert done["honest"].left == ()
+    assert results["honest"].left == ()
     assert main(["verify", str(run.report)]) == 0
 
 
 @pytest.mark.thorough
-def test_a_partner_that_kept_an_older_copy_fails_and_no_other_requirement_does(done: dict[str, Done]) -> None:
-    run = done["stale"].run
+def test_a_partner_that_kept_an_older_copy_fails_and_no_other_requirement_does(results: dict[str, StepResult]) -> None:
+    run = results["stale"].run
     assert run.code == 1, run.text
     assert run.verdict("NODE-LOSS", SUBJECT)["reason"] == "wrong bytes"
-    assert of(run)["TIER-ORDER"] == "met"
+    assert required_outcomes(run)["TIER-ORDER"] == "met"
     faults = run.measurement(SUBJECT)["patterns"]["tiers"]["node_loss"]["integrity"]["faults"]
     assert {fault["host"] for fault in faults} == {"h3"}
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("step", "says"), [("shared", "hosts share the directory"), ("missing", "on every host: no file")]
+    ("step", "expected_text"), [("shared", "hosts share the directory"), ("missing", "on every host: no file")]
 )
 def test_a_tier_that_hosts_share_or_lack_is_refused_before_the_first_write(
-    done: dict[str, Done], step: str, says: str
+    results: dict[str, StepResult], step: str, expected_text: str
 ) -> None:
-    run = done[step]
+    run = results[step]
     assert run.code == 4, run.text
-    assert says in " ".join(run.text.split())
+    assert expected_text in " ".join(run.text.split())
     assert run.left == ()
 
 
 @pytest.mark.thorough
-def test_a_run_that_lost_a_rank_says_what_may_be_left_in_the_tiers_of_other_hosts(done: dict[str, Done]) -> None:
-    left = done["killed"].run.document["left_behind"]
+def test_a_run_that_lost_a_rank_states_what_may_be_left_in_the_tiers_of_other_hosts(
+    results: dict[str, StepResult],
+) -> None:
+    left = results["killed"].run.document["left_behind"]
     assert any("may be left in the local tiers of h1, h2, h3" in sentence for sentence in left), left
-    assert done["killed"].left == ()
+    assert results["killed"].left == ()

@@ -56,7 +56,7 @@ def test_a_rank_without_a_job_is_named(clock: Clock) -> None:
     assert watch.waits_for() == "rank 0 on h1 has been waiting for its job for 30 s"
 
 
-def test_the_rank_that_stands_still_is_named_with_its_call_and_file(clock: Clock, watch: RankWatchdog) -> None:
+def test_the_rank_that_stalls_is_named_with_its_call_and_file(clock: Clock, watch: RankWatchdog) -> None:
     for second in range(30):
         clock.now += 1
         watch.record(beat(0, second + 1))
@@ -64,7 +64,7 @@ def test_the_rank_that_stands_still_is_named_with_its_call_and_file(clock: Clock
     assert watch.waits_for() == f"{SAVE}: rank 1 on h2 has been in fsync of rank-1.pt for 30 s"
 
 
-def test_a_lane_that_stands_still_is_named(clock: Clock, watch: RankWatchdog) -> None:
+def test_a_lane_that_stalls_is_named(clock: Clock, watch: RankWatchdog) -> None:
     watch.record(beat(1, 0, lane="drain"))
     for second in range(30):
         clock.now += 1
@@ -74,7 +74,7 @@ def test_a_lane_that_stands_still_is_named(clock: Clock, watch: RankWatchdog) ->
     assert watch.waits_for() == f"{SAVE} (drain): rank 1 on h2 has been in fsync of rank-1.pt for 30 s"
 
 
-def test_a_rank_that_stands_still_before_its_first_call_is_named(clock: Clock, watch: RankWatchdog) -> None:
+def test_a_rank_that_stalls_before_its_first_call_is_named(clock: Clock, watch: RankWatchdog) -> None:
     for second in range(31):
         watch.record(beat(0, second + 1))
         watch.record(Beat(rank=1, operation=SAVE, phase="", file="", waiting=False, progress=(0, 0)))
@@ -99,7 +99,7 @@ def test_of_a_rank_that_may_go_on_its_last_report_is_told(clock: Clock, watch: R
     assert watch.waits_for() == f"{SAVE}: 95 s; rank 1 on h2 was in fsync of rank-1.pt 25 s ago"
 
 
-def test_a_rank_that_waits_for_others_is_not_said_to_stand_still(clock: Clock, watch: RankWatchdog) -> None:
+def test_a_rank_that_waits_for_others_is_not_reported_as_stalled(clock: Clock, watch: RankWatchdog) -> None:
     for _ in range(30):
         watch.record(Beat(rank=1, operation=SAVE, phase="", file="", waiting=True, progress=(0, 0)))
         watch.record(Beat(rank=0, operation=SAVE, phase="", file="", waiting=True, progress=(0, 0)))

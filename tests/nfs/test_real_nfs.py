@@ -50,7 +50,7 @@ def answers():
     def boot(machine):
         configurations, checks = machine
         limits = {"check_seconds": patience(CHECK_SECONDS), "deadline": patience(DEADLINE_SECONDS)}
-        return list(nfs_machine.seen(configurations, checks, share=0.02, **limits))
+        return list(nfs_machine.boot_messages(configurations, checks, share=0.02, **limits))
 
     with ThreadPoolExecutor(len(MACHINES)) as pool:
         lines = [line for machine in pool.map(boot, MACHINES) for line in machine]
@@ -60,9 +60,9 @@ def answers():
 
 
 @pytest.mark.parametrize(("configuration", "check"), MADE)
-def test_each_check_tells_the_truth_about_nfs(answers, configuration, check):
+def test_each_check_has_the_right_result_on_nfs(answers, configuration, check):
     line = answers[configuration, check]
-    assert line["observation"], line["last_words"]
+    assert line["observation"], line["last_lines"]
     seen = from_plain(Observation, line["observation"])
     assert seen.not_run == ""
     assert seen.trials > 0

@@ -16,7 +16,7 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.judged_run import judge_directory
 from pytest_ckpt.evidence.verification import verify_directory
 from tests.support import CHECKOUT
-from tests.support.front_door import REQUIRED, Run, opened_door
+from tests.support.end_to_end import REQUIRED, Run, temporary_runner
 from tests.support.vendor_directory import QUICK
 
 HOOK = """
@@ -34,17 +34,17 @@ broken = tests.support.no_such_module:SPEC
 
 
 def run_of(home: Path, engine: str) -> Run:
-    with opened_door(home) as door:
+    with temporary_runner(home) as runner:
         (home / "vendor").mkdir()
         (home / "vendor" / "conftest.py").write_text(HOOK)
         where = {"PYTHONPATH": str(CHECKOUT)}
         words = ("--pyargs", "pytest_ckpt.suites", "vendor", f"--ckpt-engine={engine}")
-        return door.run(*QUICK, *words, environment=where)
+        return runner.run(*QUICK, *words, environment=where)
 
 
 @pytest.fixture(scope="module")
-def dumped(make_home: Callable[[str], Path]) -> Run:
-    return run_of(make_home("dump"), "dump")
+def dumped(create_home: Callable[[str], Path]) -> Run:
+    return run_of(create_home("dump"), "dump")
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def planned(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
     return code, out, err
 
 
-def test_an_engine_of_a_plugin_saves_and_loads_through_the_front_door(dumped: Run) -> None:
+def test_an_engine_of_a_plugin_saves_and_loads_end_to_end(dumped: Run) -> None:
     assert dumped.code == 0, dumped.text
     assert set(dumped.outcomes().values()) == {"met"}
     measurement = dumped.measurement()
@@ -108,8 +108,8 @@ def test_another_engine_in_a_measurement_is_seen(dumped: Run, tmp_path: Path) ->
 
 
 @pytest.mark.thorough
-def test_a_statement_of_too_little_memory_is_seen(make_home: Callable[[str], Path], tmp_path: Path) -> None:
-    run = run_of(make_home("modest"), "modest")
+def test_a_statement_of_too_little_memory_is_seen(create_home: Callable[[str], Path], tmp_path: Path) -> None:
+    run = run_of(create_home("modest"), "modest")
     assert run.code == 0, run.text
     assert {run.verdict(name)["outcome"] for name in REQUIRED} == {"met"}
     (found,) = (s for s in run.document["disclosures"] if s.startswith("engine modest took more memory than it states"))
@@ -117,8 +117,8 @@ def test_a_statement_of_too_little_memory_is_seen(make_home: Callable[[str], Pat
     assert found in judge_directory(run.report, {})["disclosures"]
 
 
-def test_an_engine_that_needs_what_the_target_has_not_is_refused(make_home: Callable[[str], Path]) -> None:
-    run = run_of(make_home("mapped"), "mapped")
+def test_an_engine_that_needs_what_the_target_has_not_is_refused(create_home: Callable[[str], Path]) -> None:
+    run = run_of(create_home("mapped"), "mapped")
     assert run.code == 4
     assert "--ckpt-engine mapped needs tapes" in run.text
     assert run.left_on_target == []
@@ -142,19 +142,19 @@ def test_an_entry_point_that_breaks_ends_only_a_run_that_chooses_it(
 
 
 @pytest.mark.parametrize(
-    ("word", "says"),
+    ("word", "expected_text"),
     [("dmup", "did you mean 'dump'?"), ("strem", "did you mean 'stream'?"), ("torch,strem", "did you mean 'stream'?")],
 )
 def test_a_name_that_no_engine_has_ends_with_the_nearest(
-    package: Path, capsys: pytest.CaptureFixture[str], word: str, says: str
+    package: Path, capsys: pytest.CaptureFixture[str], word: str, expected_text: str
 ) -> None:
     code, _, err = planned(capsys, f"--ckpt-engine={word}")
     assert code == 4
-    assert says in err
+    assert expected_text in err
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "expected_text"),
     [
         ("[SPEC, SPEC]", "Two engines have the name dump"),
         ("[SPEC._replace(name='torch')]", "Two engines have the name torch"),
@@ -172,10 +172,12 @@ def test_a_name_that_no_engine_has_ends_with_the_nearest(
         ("SPEC", "expected a list of engines"),
     ],
 )
-def test_an_answer_that_is_no_engine_ends_the_run(run_with: Callable[..., Run], answer: str, says: str) -> None:
+def test_an_answer_that_is_no_engine_ends_the_run(
+    run_with: Callable[..., Run], answer: str, expected_text: str
+) -> None:
     hook = "from tests.support.dump_engine import SPEC\n"
     hook += f"def pytest_ckpt_engines(config):\n    return {answer}\n"
     run = run_with(hook, environment={"PYTHONPATH": str(CHECKOUT)})
     assert run.code == 4
-    assert says in run.text
+    assert expected_text in run.text
     assert run.left_on_target == []

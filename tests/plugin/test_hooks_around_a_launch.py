@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.actions import actions
-from tests.support.front_door import CHECKOUT, REQUIRED, SUBJECT, FrontDoor, Run, processes_of
+from tests.support.end_to_end import CHECKOUT, REQUIRED, SUBJECT, Run, Runner, processes_of
 from tests.support.vendor_directory import QUICK
 
 
@@ -99,19 +99,19 @@ def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[.
     assert run.left_on_target == []
 
 
-def test_what_was_begun_before_can_be_ended_after_whatever_happened(door: FrontDoor) -> None:
+def test_what_was_begun_before_can_be_ended_after_whatever_happened(runner: Runner) -> None:
     """If a plugin's before-hook fails, the after-hook of every plugin is still called."""
-    calls = door.home / "calls"
+    calls = runner.home / "calls"
     for name, breaks in (("one", ""), ("two", "    raise ValueError('{} is ill')\n")):
-        (door.home / f"{name}.py").write_text(
+        (runner.home / f"{name}.py").write_text(
             f"def tell(words):\n    open({str(calls)!r}, 'a').write(f'{name} {{words}}\\n')\n"
             "def pytest_ckpt_before_measure(subjects):\n    tell('before ' + ','.join(subjects))\n"
             + breaks.format("before")
             + "def pytest_ckpt_after_measure(measurement):\n    tell('after ' + measurement.failure.kind)\n"
             + breaks.format("after")
         )
-    path = {"PYTHONPATH": f"{door.home}:{CHECKOUT}"}
-    run = door.run(*QUICK, "-p", "one", "-p", "two", environment=path)
+    path = {"PYTHONPATH": f"{runner.home}:{CHECKOUT}"}
+    run = runner.run(*QUICK, "-p", "one", "-p", "two", environment=path)
     assert run.code == 8, run.text
     called = calls.read_text().splitlines()
     assert sorted(called) == sorted([*called[:-2], "one after hook", "two after hook"])
@@ -121,15 +121,15 @@ def test_what_was_begun_before_can_be_ended_after_whatever_happened(door: FrontD
 
 
 @pytest.mark.thorough
-def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(door: FrontDoor) -> None:
-    directory = door.home / "vendor"
+def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(runner: Runner) -> None:
+    directory = runner.home / "vendor"
     directory.mkdir()
-    waiting = door.home / "waiting"
+    waiting = runner.home / "waiting"
     (directory / "conftest.py").write_text(
         "import time\nfrom pathlib import Path\n\ndef pytest_ckpt_after_measure():\n"
         f"    Path({str(waiting)!r}).touch()\n    time.sleep(600)\n"
     )
-    started = door.start(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor")
+    started = runner.start(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor")
     started.until(waiting.exists, "the hook waits")
     assert processes_of(started.run_id) == [], "no rank is left while a hook runs"
     started.process.send_signal(signal.SIGINT)
@@ -160,9 +160,9 @@ def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(run_with: Callable
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
-def test_the_power_is_cut_by_the_command_of_a_hook(door: FrontDoor, mount, workers: tuple[str, ...]) -> None:
+def test_the_power_is_cut_by_the_command_of_a_hook(runner: Runner, mount, workers: tuple[str, ...]) -> None:
     place = mount("ext4", 400)
-    directory = door.home / "vendor"
+    directory = runner.home / "vendor"
     directory.mkdir()
     (directory / "conftest.py").write_text(textwrap.dedent(
         '''
@@ -174,7 +174,7 @@ def test_the_power_is_cut_by_the_command_of_a_hook(door: FrontDoor, mount, worke
         '''
     ))  # fmt: skip
     gates = ("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")
-    run = door.run(
+    run = runner.run(
         *QUICK, *gates, *workers, "-k", "DURABLE and not CALLS", "pytest_ckpt.suites", "vendor", target=place
     )
     verdict = run.verdict("DURABLE", "power-cut")

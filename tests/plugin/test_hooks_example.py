@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import by_the_library
-from tests.support.front_door import CHECKOUT, MEASURED, REQUIRED, SUBJECT, FrontDoor, Run, opened_door
+from tests.support import jsonschema_validation
+from tests.support.end_to_end import CHECKOUT, MEASURED, REQUIRED, SUBJECT, Run, Runner, temporary_runner
 from tests.support.vendor_directory import QUICK, SUITE, put_example
 
 PLUGIN = f"{SUITE}/conftest.py"
@@ -39,7 +39,7 @@ def test_both_suites_run_and_everything_required_is_met(acme: Run) -> None:
 
 
 def test_the_report_follows_its_schema(acme: Run) -> None:
-    assert by_the_library.faults(acme.document, "report") == []
+    assert jsonschema_validation.violations(acme.document, "report") == []
 
 
 @pytest.mark.parametrize(("option", "word"), [("--ckpt-drop-caches", "acme_tool.py"), ("--ckpt-launcher", "mpiexec")])
@@ -69,7 +69,7 @@ def test_a_power_cut_that_no_plugin_knows_has_its_default(acme: Run) -> None:
     }  # fmt: skip
 
 
-def test_plugin_version_hooks_and_facts_stand_in_the_environment(acme: Run) -> None:
+def test_plugin_version_hooks_and_facts_appear_in_the_environment(acme: Run) -> None:
     (plugin,) = acme.document["environment"]["plugins"]
     assert (plugin["name"], plugin["version"]) == (PLUGIN, "2.1")
     assert plugin["facts"] == {"firmware": "7.2.1", "health before the run": "healthy"}
@@ -100,7 +100,7 @@ def test_what_was_held_for_the_hook_is_gone(acme: Run) -> None:
     assert not list((acme.report / "launches").rglob(f"{SUBJECT}+stream.json"))
 
 
-def test_requirements_of_the_plugin_stand_in_the_catalogue_with_the_text_of_their_judge(acme: Run) -> None:
+def test_requirements_of_the_plugin_appear_in_the_catalogue_with_the_text_of_their_judge(acme: Run) -> None:
     rows = {row["id"]: row for row in acme.document["catalogue"]}
     assert {row["plugin"] for row in rows.values()} == {"", PLUGIN}
     assert rows["ACME-WARMUP"] == {
@@ -135,7 +135,7 @@ def test_their_verdicts_stand_everywhere_and_name_the_plugin(acme: Run) -> None:
     assert page(acme).count(f"of plugin {PLUGIN}</p>") == 2
 
 
-def test_its_section_stands_in_report_and_certificate_below_its_name(acme: Run) -> None:
+def test_its_section_appears_in_report_and_certificate_below_its_name(acme: Run) -> None:
     (section,) = acme.document["sections"]
     assert section["plugin"] == PLUGIN
     assert section["title"] == "Ordering this array"
@@ -166,27 +166,27 @@ def shown(language: str) -> str:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("number", "code"), [(0, 0), (1, 0)])
-def test_the_commands_that_are_shown_end_as_they_are_said_to(door: FrontDoor, number: int, code: int) -> None:
-    put_example(door.home).rename(door.home / "acme")
+def test_the_shown_commands_have_the_stated_exit_codes(runner: Runner, number: int, code: int) -> None:
+    put_example(runner.home).rename(runner.home / "acme")
     program, target, cluster, *words = shlex.split(shown("sh").splitlines()[number])
     assert (program, target, cluster) == ("pytest", "--ckpt-target=/mnt/array", "--cluster=16000")
-    run = door.run(*QUICK, *words)
+    run = runner.run(*QUICK, *words)
     assert run.code == code, run.text
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
 
 
 @pytest.mark.thorough
-def test_the_pytest_ini_that_is_shown_runs_both(door: FrontDoor) -> None:
-    put_example(door.home).rename(door.home / "acme")
-    text = shown("ini").replace("/mnt/array", str(door.target)).replace("16000", "64")
+def test_the_pytest_ini_that_is_shown_runs_both(runner: Runner) -> None:
+    put_example(runner.home).rename(runner.home / "acme")
+    text = shown("ini").replace("/mnt/array", str(runner.target)).replace("16000", "64")
     more = {"ckpt_" + k.removeprefix("--ckpt-"): v for k, v in (o.split("=") for o in QUICK)}
-    (door.home / "pytest.ini").write_text(text + "".join(f"{name} = {value}\n" for name, value in more.items()))
+    (runner.home / "pytest.ini").write_text(text + "".join(f"{name} = {value}\n" for name, value in more.items()))
     words = [sys.executable, "-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider"]
     path = {"PYTHONPATH": str(CHECKOUT)}
     speed = ["--ckpt-gate-table=speed-only"]
-    done = subprocess.run([*words, *speed], cwd=door.home, env=os.environ | path, capture_output=True, check=False)
+    done = subprocess.run([*words, *speed], cwd=runner.home, env=os.environ | path, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout.decode()
-    report = json.loads((door.home / "ckpt-report" / "report.json").read_text())
+    report = json.loads((runner.home / "ckpt-report" / "report.json").read_text())
     outcomes = {v["id"]: v["outcome"] for v in report["requirements"]}
     assert (outcomes["SAVE"], outcomes["ACME-DROPPED"]) == ("met", "met")
 
@@ -206,10 +206,10 @@ def decided(run: Run) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.thorough
-def test_over_workers_it_is_the_same(acme: Run, make_home: Callable[[str], Path]) -> None:
-    with opened_door(make_home("workers")) as door:
-        put_example(door.home)
-        run = door.run(*QUICK, "-n", "2", "--pyargs", "pytest_ckpt.suites", SUITE)
+def test_over_workers_it_is_the_same(acme: Run, create_home: Callable[[str], Path]) -> None:
+    with temporary_runner(create_home("workers")) as runner:
+        put_example(runner.home)
+        run = runner.run(*QUICK, "-n", "2", "--pyargs", "pytest_ckpt.suites", SUITE)
     assert run.code == 0, run.text
     assert decided(run) == decided(acme)
     assert run.launches == ["1"]
@@ -222,25 +222,23 @@ def test_over_workers_it_is_the_same(acme: Run, make_home: Callable[[str], Path]
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.thorough)])
-def test_what_the_vendor_s_directory_alone_measures_is_judged_by_ours(
-    door: FrontDoor, workers: tuple[str, ...]
-) -> None:
-    put_example(door.home)
-    run = door.run(*QUICK, *workers, SUITE)
+def test_what_the_vendor_s_directory_alone_measures_is_judged_by_ours(runner: Runner, workers: tuple[str, ...]) -> None:
+    put_example(runner.home)
+    run = runner.run(*QUICK, *workers, SUITE)
     assert run.code == 0, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
 
 
 @pytest.mark.thorough
-def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoor) -> None:
+def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(runner: Runner) -> None:
     """If the command line names no test, the suites of a plugin run in addition to the built-in suites.
 
     The plugin is loaded by its module name, like a package with an entry point.
     """
-    directory = put_example(door.home)
+    directory = put_example(runner.home)
     (directory / "conftest.py").rename(directory / "acme_acceptance.py")
-    run = door.run(*QUICK, "-p", "acme_acceptance", environment={"PYTHONPATH": f"{directory}:{CHECKOUT}"})
+    run = runner.run(*QUICK, "-p", "acme_acceptance", environment={"PYTHONPATH": f"{directory}:{CHECKOUT}"})
     assert run.code == 0, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
@@ -248,15 +246,15 @@ def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoo
 
 
 @pytest.mark.thorough
-def test_a_plugin_s_requirements_are_judged_whatever_is_named_and_not_run_where_deselected(door: FrontDoor) -> None:
-    directory = put_example(door.home)
+def test_a_plugin_s_requirements_are_judged_whatever_is_named_and_not_run_where_deselected(runner: Runner) -> None:
+    directory = put_example(runner.home)
     (directory / "conftest.py").rename(directory / "acme_acceptance.py")
     path = {"PYTHONPATH": f"{directory}:{CHECKOUT}"}
     words = (*QUICK, "-p", "acme_acceptance", "pytest_ckpt.suites")
-    run = door.run(*words, environment=path)
+    run = runner.run(*words, environment=path)
     assert run.code == 0, run.text
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
-    run = door.run(*words, "-k", "not ACME", environment=path, report=door.home / "deselected")
+    run = runner.run(*words, "-k", "not ACME", environment=path, report=runner.home / "deselected")
     assert run.code == 8, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
     verdict = run.verdict("ACME-DROPPED")
@@ -265,10 +263,10 @@ def test_a_plugin_s_requirements_are_judged_whatever_is_named_and_not_run_where_
 
 
 @pytest.mark.thorough
-def test_one_module_of_our_suites_can_be_named_too(door: FrontDoor) -> None:
-    put_example(door.home)
+def test_one_module_of_our_suites_can_be_named_too(runner: Runner) -> None:
+    put_example(runner.home)
     test = "pytest_ckpt.suites.test_performance::SAVE"
-    run = door.run(*QUICK, "--pyargs", test, SUITE)
+    run = runner.run(*QUICK, "--pyargs", test, SUITE)
     assert run.code == 0, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
@@ -278,9 +276,9 @@ def test_one_module_of_our_suites_can_be_named_too(door: FrontDoor) -> None:
 
 
 @pytest.mark.thorough
-def test_an_option_wins_over_the_hook_and_a_hook_speaks_where_the_rack_has_a_switch(door: FrontDoor) -> None:
-    put_example(door.home)
-    run = door.run(*QUICK, "--ckpt-drop-caches=auto", SUITE, environment={"ACME_POWER_SWITCH": "pdu 3"})
+def test_an_option_wins_over_the_hook_and_a_hook_speaks_where_the_rack_has_a_switch(runner: Runner) -> None:
+    put_example(runner.home)
+    run = runner.run(*QUICK, "--ckpt-drop-caches=auto", SUITE, environment={"ACME_POWER_SWITCH": "pdu 3"})
     assert run.code == 1, run.text
     assert setting(run, "--ckpt-drop-caches")["source"] == "command line"
     assert setting(run, "--ckpt-actions [power_cut] command")["value"] == "acme-power cycle 'pdu 3'"
@@ -294,11 +292,11 @@ def test_an_option_wins_over_the_hook_and_a_hook_speaks_where_the_rack_has_a_swi
 
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.thorough)])
 def test_a_hook_that_will_not_have_it_fails_the_measurement_before_a_rank_starts(
-    door: FrontDoor, workers: tuple[str, ...]
+    runner: Runner, workers: tuple[str, ...]
 ) -> None:
-    put_example(door.home)
+    put_example(runner.home)
     ill = {"ACME_HEALTH": "rebuilding"}
-    run = door.run(*QUICK, *workers, "--pyargs", "pytest_ckpt.suites", SUITE, environment=ill)
+    run = runner.run(*QUICK, *workers, "--pyargs", "pytest_ckpt.suites", SUITE, environment=ill)
     assert run.code == 8, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "not run")
     failure = run.measurement()["failure"]
@@ -314,13 +312,13 @@ def test_a_hook_that_will_not_have_it_fails_the_measurement_before_a_rank_starts
 
 
 @pytest.mark.thorough
-def test_a_requirement_of_a_plugin_can_be_waived_and_is_then_not_certified(door: FrontDoor) -> None:
-    put_example(door.home)
-    (door.home / "waivers.toml").write_text(
+def test_a_requirement_of_a_plugin_can_be_waived_and_is_then_not_certified(runner: Runner) -> None:
+    put_example(runner.home)
+    (runner.home / "waivers.toml").write_text(
         '[[waive]]\nrequirement = "ACME-DROPPED"\nsubject = "*"\nreason = "We have no such client."\n'
         "expires = 2999-12-31\n"
     )
-    run = door.run(*QUICK, "--ckpt-drop-caches=auto", "--ckpt-waivers=waivers.toml", "pytest_ckpt.suites", SUITE)
+    run = runner.run(*QUICK, "--ckpt-drop-caches=auto", "--ckpt-waivers=waivers.toml", "pytest_ckpt.suites", SUITE)
     assert run.code == 0, run.text
     verdict = run.verdict("ACME-DROPPED")
     assert verdict["outcome"] == "waived"
@@ -330,13 +328,13 @@ def test_a_requirement_of_a_plugin_can_be_waived_and_is_then_not_certified(door:
 
 
 @pytest.mark.thorough
-def test_a_table_of_gates_may_name_it_and_what_it_asks_less_is_said(door: FrontDoor) -> None:
-    put_example(door.home)
-    (door.home / "mine.toml").write_text(
+def test_a_table_of_gates_may_name_it_and_what_it_requires_less_is_reported(runner: Runner) -> None:
+    put_example(runner.home)
+    (runner.home / "mine.toml").write_text(
         'name = "mine"\nextends = "speed-only"\n[requirements]\nACME-DROPPED = { gate = "advisory" }\n'
     )
     options = ("--ckpt-drop-caches=auto", "--ckpt-gate-table=mine.toml", "--ckpt-suite=performance")
-    run = door.run(*QUICK, *options, "pytest_ckpt.suites", SUITE)
+    run = runner.run(*QUICK, *options, "pytest_ckpt.suites", SUITE)
     assert run.code == 0, run.text
     relaxed = "relaxed by the gate table 'mine': ACME-DROPPED is advisory (speed-only: required)."
     assert (run.verdict("ACME-DROPPED")["severity"], run.verdict("ACME-DROPPED")["outcome"]) == ("advisory", "failed")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import REQUIRED, SUBJECT, Run, opened_door
+from tests.support.end_to_end import REQUIRED, SUBJECT, Run, temporary_runner
 from tests.support.hostile_plugin import JUDGES
 from tests.support.selection import first_few
 from tests.support.vendor_directory import QUICK
@@ -43,12 +43,12 @@ NAMES = ("mutates", "raises", "skips", "waives", "measures_nan", "says_yes", "fa
 
 
 @pytest.fixture(scope="module")
-def hostile(make_home: Callable[[str], Path]) -> Run:
-    with opened_door(make_home("hostile")) as door:
-        directory = door.home / "vendor"
+def hostile(create_home: Callable[[str], Path]) -> Run:
+    with temporary_runner(create_home("hostile")) as runner:
+        directory = runner.home / "vendor"
         directory.mkdir()
         (directory / "conftest.py").write_text(HOSTILE)
-        return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor")
+        return runner.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor")
 
 
 def test_ours_are_decided_as_ever(hostile: Run) -> None:
@@ -65,7 +65,7 @@ def test_what_was_measured_stays(hostile: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("judge", "says"),
+    ("judge", "expected_text"),
     [
         ("RAISES", "gave no decision: AttributeError: 'Measurement' object has no attribute 'no_such_field'."),
         ("SKIPS", "gave no decision: Skipped: no time."),
@@ -74,11 +74,11 @@ def test_what_was_measured_stays(hostile: Run) -> None:
         ("SAYS-YES", "it returned True, and a pytest_ckpt.vendors.Decision is expected."),
     ],
 )
-def test_a_judge_that_gives_no_decision_is_not_run_and_named(hostile: Run, judge: str, says: str) -> None:
+def test_a_judge_that_gives_no_decision_is_not_run_and_named(hostile: Run, judge: str, expected_text: str) -> None:
     verdict = hostile.verdict(f"ACME-{judge}")
     assert verdict["outcome"] == "not run"
     assert verdict["because"].startswith("The judge of plugin vendor/conftest.py gave no decision: ")
-    assert verdict["because"].endswith(says)
+    assert verdict["because"].endswith(expected_text)
 
 
 def test_a_judge_that_changes_what_it_sees_changes_a_copy(hostile: Run) -> None:
@@ -122,7 +122,7 @@ def test_secrets_in_facts_and_sections_are_hidden(hostile: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "expected_text"),
     first_few(
         [
             ("raise ValueError('no printer')", "failed in pytest_ckpt_report_sections: ValueError: no printer"),
@@ -141,7 +141,7 @@ def test_secrets_in_facts_and_sections_are_hidden(hostile: Run) -> None:
         1,
     ),
 )
-def test_sections_that_fail_cost_only_themselves(run_with: Callable[..., Run], body: str, says: str) -> None:
+def test_sections_that_fail_cost_only_themselves(run_with: Callable[..., Run], body: str, expected_text: str) -> None:
     run = run_with(
         f"""
         from pytest_ckpt.vendors import Section
@@ -153,5 +153,5 @@ def test_sections_that_fail_cost_only_themselves(run_with: Callable[..., Run], b
     assert run.code == 0, run.text
     (section,) = run.document["sections"]
     assert section["title"] == "This plugin's sections could not be written"
-    assert says in section["paragraphs"][0]
+    assert expected_text in section["paragraphs"][0]
     assert "This plugin&#39;s sections could not be written" in (run.report / "certificate.html").read_text()

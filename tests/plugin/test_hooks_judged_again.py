@@ -28,8 +28,8 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.vendors import Decision
-from tests.support.front_door import REQUIRED, Run
-from tests.support.made_target import mounted
+from tests.support.end_to_end import REQUIRED, Run
+from tests.support.synthetic_target import mounted
 
 PLUGIN = "the suite of ACME/conftest.py"
 NEEDED = f"Not re-judged: plugin {PLUGIN} is needed."
@@ -59,7 +59,7 @@ def checks(directory: Path) -> dict[str, tuple[str, str, tuple[str, ...]]]:
 # --- judge -----------------------------------------------------------------------------------------------------------
 
 
-def test_with_the_limits_of_the_run_its_verdict_is_kept_and_said_to_be(acme: Run, directory: Path) -> None:
+def test_with_the_limits_of_the_run_its_verdict_is_kept_and_this_is_reported(acme: Run, directory: Path) -> None:
     document = judge_directory(directory, {})
     kept, was = verdict(document), acme.verdict("ACME-DROPPED")
     assert (kept["outcome"], kept["severity"]) == ("met", "required")
@@ -131,7 +131,7 @@ def test_a_report_cannot_give_one_of_our_requirements_to_a_plugin(acme: Run, dir
 # --- verify ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_directory_that_nobody_touched_is_unchanged_and_says_what_was_not_checked(directory: Path) -> None:
+def test_an_untouched_directory_is_unchanged_and_unchecked_parts_are_named(directory: Path) -> None:
     found = checks(directory)
     assert {name: outcome for name, (outcome, _, _) in found.items()} == {
         "digests": "holds",
@@ -168,7 +168,7 @@ def test_a_changed_section_is_found_on_the_page_or_by_its_digest(directory: Path
 # --- diff and trend --------------------------------------------------------------------------------------------------
 
 
-def test_what_plugins_told_is_compared(acme: Run) -> None:
+def test_facts_of_plugins_are_compared(acme: Run) -> None:
     later = json.loads(json.dumps(acme.document))
     later["environment"]["plugins"][0] |= {"version": "2.2", "facts": {"firmware": "7.3"}}
     changes = {c["name"]: (c["before"], c["after"]) for c in compare_reports(acme.document, later)["environment"]}

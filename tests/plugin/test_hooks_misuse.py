@@ -28,7 +28,7 @@ STATED = JUDGE.format("'ACME', title='t', source=''")
 
 
 @pytest.fixture
-def refused(front_door, pytester):
+def refused(run_pytest, pytester):
     """Return a function that runs pytest with the given text as a plugin, and returns the error message.
 
     The function checks that nothing was written to the target.
@@ -39,7 +39,7 @@ def refused(front_door, pytester):
     def run(plugin, *options, test=""):
         (pytester.path / "vendor" / "conftest.py").write_text(textwrap.dedent(plugin))
         (pytester.path / "vendor" / "test_vendor.py").write_text(textwrap.dedent(test))
-        result = front_door("--ckpt-target=target", "--cluster=64", *SMALL, *options, "vendor")
+        result = run_pytest("--ckpt-target=target", "--cluster=64", *SMALL, *options, "vendor")
         output = result.stderr.str()
         assert result.ret == 4, output + result.stdout.str()
         for text in (output, result.stdout.str()):
@@ -98,10 +98,12 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("plugin", "says"), first_few(WRONG, 6), ids=[says[0][:60] for _, says in WRONG])
-def test_it_is_refused_with_the_plugin_named(refused, plugin, says):
+@pytest.mark.parametrize(
+    ("plugin", "expected_text"), first_few(WRONG, 6), ids=[expected_text[0][:60] for _, expected_text in WRONG]
+)
+def test_it_is_refused_with_the_plugin_named(refused, plugin, expected_text):
     message = refused(plugin)
-    for words in says:
+    for words in expected_text:
         assert words in message
 
 
@@ -137,7 +139,7 @@ def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
     assert "pytest_ckpt_drop_caches of plugin Array: 5 is not a command" in message
 
 
-def test_a_requirement_that_asks_for_what_is_no_fact_ends_pytest_with_the_names_of_facts(refused):
+def test_a_requirement_of_an_unknown_fact_ends_pytest_with_the_names_of_facts(refused):
     """If a requirement's function has an unknown argument, pytest ends. The message lists the available facts."""
     message = refused(STATED.replace("judge(measurement)", "judge(saved)"))
     assert "requires 'saved'; the facts are measurement, limits, maximum" in message
@@ -153,7 +155,7 @@ def test_a_plugin_that_comes_when_the_run_is_open_is_refused(refused, pytester):
 
 
 @pytest.mark.thorough
-def test_a_hook_that_is_optional_may_be_unknown(front_door, pytester):
+def test_a_hook_that_is_optional_may_be_unknown(run_pytest, pytester):
     """An unknown hook is accepted if it is marked optional.
 
     A plugin can thereby support several versions of pytest-ckpt.
@@ -161,14 +163,14 @@ def test_a_hook_that_is_optional_may_be_unknown(front_door, pytester):
     optional = "import pytest\n\n@pytest.hookimpl(optionalhook=True)\ndef pytest_ckpt_of_tomorrow(): pass\n"
     pytester.makeconftest(optional)
     (pytester.path / "target").mkdir()
-    result = front_door("--ckpt-target=target", "--cluster=64", *SMALL, "--collect-only", "-q", "pytest_ckpt.suites")
+    result = run_pytest("--ckpt-target=target", "--cluster=64", *SMALL, "--collect-only", "-q", "pytest_ckpt.suites")
     assert result.ret == 0, result.stderr.str()
 
 
-def test_listing_the_tests_asks_for_requirements_and_writes_nothing(front_door, pytester):
+def test_listing_the_tests_queries_requirements_and_writes_nothing(run_pytest, pytester):
     (pytester.path / "target").mkdir()
     pytester.makeconftest(STATED + hook("environment_facts", "raise ValueError('not asked')"))
-    result = front_door("--ckpt-target=target", "--cluster=64", *SMALL, "--collect-only", "-q", ".")
+    result = run_pytest("--ckpt-target=target", "--cluster=64", *SMALL, "--collect-only", "-q", ".")
     assert result.ret == 0, result.stderr.str()
     assert "conftest.py::ACME[llama3-8b-open-2/stream]" in result.stdout.str()
     assert not (pytester.path / "ckpt-report").exists()
@@ -176,12 +178,12 @@ def test_listing_the_tests_asks_for_requirements_and_writes_nothing(front_door, 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("place", ["command line", "pytest.ini", "a file"])
-def test_what_was_said_elsewhere_no_plugin_is_asked_for(front_door, pytester, place):
+def test_what_was_said_elsewhere_no_plugin_is_asked_for(run_pytest, pytester, place):
     (pytester.path / "target").mkdir()
     pytester.makeconftest(hook("drop_caches", "raise ValueError('asked')"))
     pytester.makepyfile("def test_it(): pass")
     options = ("--ckpt-target=target", "--cluster=64", *SMALL, "--collect-only", "-q", ".")
-    result = front_door(*options)
+    result = run_pytest(*options)
     assert result.ret == 4
     assert "asked" in result.stderr.str()
     if place == "command line":
@@ -191,11 +193,11 @@ def test_what_was_said_elsewhere_no_plugin_is_asked_for(front_door, pytester, pl
     else:
         (pytester.path / "mine.toml").write_text('ckpt_drop_caches = "auto"\n')
         options = ("--ckpt-config=mine.toml", *options)
-    result = front_door(*options)
+    result = run_pytest(*options)
     assert result.ret == 0, result.stderr.str()
 
 
-def test_without_a_target_no_hook_is_asked(front_door, pytester):
+def test_without_a_target_no_hook_is_asked(run_pytest, pytester):
     pytester.makeconftest("".join(hook(n, "raise ValueError") for n in ("drop_caches", "requirements", "suites")))
     pytester.makepyfile("def test_it(): pass")
-    front_door().assert_outcomes(passed=1)
+    run_pytest().assert_outcomes(passed=1)

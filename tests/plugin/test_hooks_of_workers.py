@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.front_door import REQUIRED, FrontDoor, Run
+from tests.support.end_to_end import REQUIRED, Run, Runner
 from tests.support.hostile_plugin import JUDGES
 from tests.support.vendor_directory import QUICK
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("plugin", "says"),
+    ("plugin", "expected_text"),
     [
         ("if 'PYTEST_XDIST_WORKER' not in os.environ:\n    def pytest_ckpt_before_measure(): pass\n",
          "A worker of pytest-xdist has not the plugins of the run: vendor/conftest.py (pytest_ckpt_before_measure)"),
@@ -25,22 +25,22 @@ from tests.support.vendor_directory import QUICK
     ],
 )  # fmt: skip
 def test_workers_without_the_plugins_of_the_run_run_nothing(
-    run_with: Callable[..., Run], plugin: str, says: str
+    run_with: Callable[..., Run], plugin: str, expected_text: str
 ) -> None:
     run = run_with("import os\n" + plugin, "-n", "2")
     assert run.code == 1, run.text
-    assert says in run.text
+    assert expected_text in run.text
     assert "INTERNALERROR" not in run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "not run")
     assert run.left_on_target == []
 
 
 @pytest.mark.thorough
-def test_a_plugin_that_comes_when_the_run_is_open_stops_workers_too(door: FrontDoor) -> None:
-    directory = door.home / "vendor" / "below"
+def test_a_plugin_that_comes_when_the_run_is_open_stops_workers_too(runner: Runner) -> None:
+    directory = runner.home / "vendor" / "below"
     directory.mkdir(parents=True)
     (directory / "conftest.py").write_text("def pytest_ckpt_before_measure(): raise ValueError('nobody asked')\n")
-    run = door.run(*QUICK, "-n", "2", "pytest_ckpt.suites", "vendor")
+    run = runner.run(*QUICK, "-n", "2", "pytest_ckpt.suites", "vendor")
     assert run.code == 1, run.text
     assert "Plugin vendor/below/conftest.py comes too late for pytest_ckpt_before_measure" in run.text
     assert "INTERNALERROR" not in run.text
@@ -48,12 +48,12 @@ def test_a_plugin_that_comes_when_the_run_is_open_stops_workers_too(door: FrontD
     assert run.document["measurements"] == []
 
 
-def test_where_nothing_is_measured_a_plugin_s_requirement_is_not_run(door: FrontDoor) -> None:
-    directory = door.home / "vendor"
+def test_where_nothing_is_measured_a_plugin_s_requirement_is_not_run(runner: Runner) -> None:
+    directory = runner.home / "vendor"
     directory.mkdir()
     (directory / "conftest.py").write_text(JUDGES.replace('"advisory"', '"required"'))
     options = ("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", "-k", "ACME or FULL")
-    run = door.run(*QUICK, *options, "pytest_ckpt.suites", "vendor")
+    run = runner.run(*QUICK, *options, "pytest_ckpt.suites", "vendor")
     assert run.code == 8, run.text
     verdict = run.verdict("ACME-MUTATES")
     assert (verdict["outcome"], verdict["severity"]) == ("not run", "required")
@@ -62,7 +62,7 @@ def test_where_nothing_is_measured_a_plugin_s_requirement_is_not_run(door: Front
 
 
 @pytest.mark.thorough
-def test_a_plugin_may_keep_to_the_controller_what_only_the_controller_asks_for(run_with: Callable[..., Run]) -> None:
+def test_a_plugin_may_restrict_a_hook_to_the_controller(run_with: Callable[..., Run]) -> None:
     run = run_with(
         """
         class OfTheController:
@@ -83,7 +83,7 @@ def test_a_plugin_may_keep_to_the_controller_what_only_the_controller_asks_for(r
     assert [p["facts"] for p in plugins] == [{"seen by": "the controller"}] * 2
 
 
-def test_workers_use_what_the_controller_was_told(run_with: Callable[..., Run]) -> None:
+def test_workers_use_the_options_of_the_controller(run_with: Callable[..., Run]) -> None:
     """Workers use the launcher that the hook returned in the controller; the hook is not called in workers."""
     run = run_with(
         """

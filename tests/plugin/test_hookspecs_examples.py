@@ -19,7 +19,7 @@ from pytest_ckpt.plugin import hookspecs
 from pytest_ckpt.plugin.vendor_hooks import HOOKS
 from tests.support.doc_pages import DOCS
 from tests.support.doc_pages import blocks as blocks_of_page
-from tests.support.front_door import MEASURED, REQUIRED, Run, opened_door
+from tests.support.end_to_end import MEASURED, REQUIRED, Run, temporary_runner
 from tests.support.machine import need
 from tests.support.vendor_directory import QUICK
 
@@ -35,14 +35,14 @@ EXAMPLES = {name: blocks(name) for name in HOOKS}
 
 
 @pytest.fixture(scope="module")
-def run(make_home: Callable[[str], Path]) -> Run:
+def run(create_home: Callable[[str], Path]) -> Run:
     need(os.access("/proc/sys/vm/drop_caches", os.W_OK), "an example drops caches, which needs root")
-    with opened_door(make_home("examples")) as door:
-        directory = door.home / "acme"
+    with temporary_runner(create_home("examples")) as runner:
+        directory = runner.home / "acme"
         directory.mkdir()
         every = [block for name in HOOKS for block in EXAMPLES[name]]
         (directory / "conftest.py").write_text("\n\n".join(every))
-        return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "acme")
+        return runner.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "acme")
 
 
 @pytest.mark.parametrize("name", HOOKS)
@@ -74,7 +74,7 @@ def test_what_they_decide_is_used(run: Run) -> None:
     assert "-x ACME_READ_AHEAD=off" in (run.report / "launches" / "1" / "command").read_text()
 
 
-def test_what_they_tell_and_write_is_there(run: Run) -> None:
+def test_what_they_report_and_write_is_there(run: Run) -> None:
     assert run.document["environment"]["plugins"][0]["facts"] == {"client kernel": platform.release()}
     (line,) = (run.home / "acme.jsonl").read_text().splitlines()
     assert json.loads(line) == {

@@ -28,35 +28,35 @@ def loaded(result):
     return set(line.split()[1:])
 
 
-def test_an_unrelated_run_imports_nothing_heavy(front_door, pytester):
+def test_an_unrelated_run_imports_nothing_heavy(run_pytest, pytester):
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile("def test_nothing(): pass")
-    result = front_door("-q", "-s")
+    result = run_pytest("-q", "-s")
     result.assert_outcomes(passed=1)
     names = loaded(result)
     assert {name for name in names if name.startswith("pytest_ckpt")} == OURS
     assert not names & set(HEAVY)
 
 
-def test_without_a_target_there_are_no_fixtures_no_files_and_no_lines_of_ours(front_door, pytester):
+def test_without_a_target_there_are_no_fixtures_no_files_and_no_lines_of_ours(run_pytest, pytester):
     pytester.makepyfile("def test_nothing(): pass")
     before = {p.name for p in pytester.path.iterdir()}
     # pytest-benchmark creates a directory whenever it is loaded.
-    result = front_door("-p", "no:benchmark", "--fixtures", "-v")
+    result = run_pytest("-p", "no:benchmark", "--fixtures", "-v")
     assert "pytest_ckpt" not in result.stdout.str()
-    result = front_door("-p", "no:benchmark", "-v")
+    result = run_pytest("-p", "no:benchmark", "-v")
     result.assert_outcomes(passed=1)
     assert "ckpt target" not in result.stdout.str()
     made = {p.name for p in pytester.path.iterdir()} - before - {"stdout", "stderr", "__pycache__"}
     assert not {name for name in made if not name.startswith("runpytest-")}
 
 
-def test_a_fixture_of_ours_is_unknown_without_a_target(front_door, pytester):
+def test_a_fixture_of_ours_is_unknown_without_a_target(run_pytest, pytester):
     pytester.makepyfile("def test_it(bench): pass")
-    front_door().stdout.fnmatch_lines(["*fixture 'bench' not found*"])
+    run_pytest().stdout.fnmatch_lines(["*fixture 'bench' not found*"])
 
 
-def test_a_fixture_of_the_user_with_one_of_our_names_is_the_user_s(front_door, pytester):
+def test_a_fixture_of_the_user_with_one_of_our_names_is_the_user_s(run_pytest, pytester):
     pytester.makepyfile(
         """
         import pytest
@@ -69,13 +69,13 @@ def test_a_fixture_of_the_user_with_one_of_our_names_is_the_user_s(front_door, p
             assert bench("mine") == "mine"
         """
     )
-    front_door().assert_outcomes(passed=1)
+    run_pytest().assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize(
     "module", ["pytest_ckpt.plugin.session_hooks", "pytest_ckpt.config.options", "pytest_ckpt.cli.main"]
 )
-def test_the_modules_at_the_door_import_nothing_heavy(pytester, module):
+def test_the_entry_modules_import_nothing_heavy(pytester, module):
     code = f"import sys, {module}; print('LOADED', *sorted(sys.modules))"
     result = pytester.run(sys.executable, "-c", code)
     assert result.ret == 0

@@ -14,7 +14,7 @@ def signs(seconds):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "says"),
+    ("seconds", "expected_text"),
     [
         ([9.0, 9.1, 8.9, 3.1, 3.0, 3.2, 3.1], "Loads 4 to 7 took at most 3.2 s, loads 1 to 3 at least 8.9 s"),
         ([9.0, 9.1, 3.0, 3.1, 3.0, 3.2], "Loads 3 to 6 took at most 3.2 s, loads 1, 2 at least 9 s: 2.81 x faster"),
@@ -23,9 +23,9 @@ def signs(seconds):
         ([9.0, 9.1, 2.9, 9.2, 9.0], "Load 3 took a third or less of the median load, 9 s."),
     ],
 )  # fmt: skip
-def test_they_are_named(seconds, says):
+def test_they_are_named(seconds, expected_text):
     (sign,) = signs(seconds)
-    assert says in sign
+    assert expected_text in sign
 
 
 @pytest.mark.parametrize(

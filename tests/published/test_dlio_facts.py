@@ -13,7 +13,7 @@ from pytest_ckpt.published.runs import recognize
 from pytest_ckpt.published.times import rank_times
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import layout
-from tests.support.made_results import ARCHITECTURES, BYTES, GIB, MadeRun
+from tests.support.synthetic_results import ARCHITECTURES, BYTES, GIB, SyntheticRun
 
 
 def facts(run, *, metadata=False, config=False, summary=False, overrides=None):
@@ -28,7 +28,7 @@ def facts(run, *, metadata=False, config=False, summary=False, overrides=None):
 @pytest.mark.parametrize(("model", "processes"), BYTES)
 @pytest.mark.parametrize("known", [{"config": True, "summary": True}, {"metadata": True}, {"summary": True}, {}])
 def test_every_layout_is_recognized_from_whatever_there_is(model, processes, known):
-    run = MadeRun(model=model, processes=processes)
+    run = SyntheticRun(model=model, processes=processes)
     found = recognize(facts(run, **known), run.bytes, 0, "")
     mode = "full" if MODELS[model].processes == processes else "subset"
     assert found.layout == layout(model, mode=mode)
@@ -43,24 +43,24 @@ def test_the_directories_name_serves_where_nothing_else_does():
     assert "llama3-70b-full or llama3-70b-subset" in both.because
 
 
-def test_open_layouts_are_told_by_their_processes():
+def test_open_layouts_are_reported_by_their_processes():
     sixteen = layout("llama3-8b", mode="open", processes=16)
     assert recognize(Facts(model="llama3-8b", processes=16), sixteen.bytes, 15, "").layout == sixteen
     assert recognize(Facts(processes=16), sixteen.bytes, 15, "").layout == sixteen
 
 
 @pytest.mark.parametrize(
-    ("run", "moved", "highest", "says"),
+    ("run", "moved", "highest", "expected_text"),
     [
-        (MadeRun(), BYTES["llama3-70b", 64], 7, "the files are of different runs"),
-        (replace(MadeRun(), size=50 * GIB), None, 7, "This fits no layout of the workload"),
-        (MadeRun(), None, 12, "This fits no layout of the workload"),
+        (SyntheticRun(), BYTES["llama3-70b", 64], 7, "the files are of different runs"),
+        (replace(SyntheticRun(), size=50 * GIB), None, 7, "This fits no layout of the workload"),
+        (SyntheticRun(), None, 12, "This fits no layout of the workload"),
     ],
 )
-def test_what_fits_no_layout_is_not_guessed(run, moved, highest, says):
+def test_what_fits_no_layout_is_not_guessed(run, moved, highest, expected_text):
     found = recognize(facts(run, summary=True), moved, highest, "")
     assert found.layout is None
-    assert says in found.because
+    assert expected_text in found.because
 
 
 def test_without_model_and_size_nothing_is_guessed():
@@ -71,7 +71,7 @@ def test_without_model_and_size_nothing_is_guessed():
 def test_models_are_known_by_name_and_by_architecture(model):
     for name in (model, model.replace("-", "_"), ARCHITECTURES[model][0]):
         assert model_by_name(name) is MODELS[model]
-    assert model_by_architecture(MadeRun(model=model, processes=8).workload()["model"]) is MODELS[model]
+    assert model_by_architecture(SyntheticRun(model=model, processes=8).workload()["model"]) is MODELS[model]
 
 
 @pytest.mark.parametrize("name", ["", "llama", "llama3", "llama-7b", "bert", "unet3d", "results", "mixtral-8b"])
@@ -80,7 +80,7 @@ def test_others_are_not_taken_for_one(name):
 
 
 def test_a_gigabyte_there_is_a_gibibyte():
-    run = MadeRun()
+    run = SyntheticRun()
     assert facts(run, summary=True).bytes == run.bytes == 112_425_623_552
     newer = run.summary()
     newer["metric"]["checkpoint_size_GiB"] = newer["metric"].pop("checkpoint_size_GB")
@@ -90,34 +90,35 @@ def test_a_gigabyte_there_is_a_gibibyte():
 
 @given(seconds=st.floats(0.01, 10_000), size=st.sampled_from(sorted(BYTES.values())))
 def test_throughput_times_duration_gives_the_bytes(seconds, size):
-    run = MadeRun(saves=1, loads=0, size=size, seconds=lambda *_: seconds)
+    run = SyntheticRun(saves=1, loads=0, size=size, seconds=lambda *_: seconds)
     assert rank_times(run.stats([0])[0]).bytes == pytest.approx(size, rel=1e-6)
 
 
 def test_a_mean_over_nothing_is_no_figure():
-    published = facts(MadeRun(saves=0), summary=True).published
+    published = facts(SyntheticRun(saves=0), summary=True).published
     assert "save" not in published
     assert published["load"].seconds == 4.0
 
 
 @pytest.mark.parametrize("pause", [0, 1.5, 30])
 def test_the_pause_comes_from_the_configuration_or_its_overrides(pause):
-    assert facts(MadeRun(between=pause), config=True).seconds_between == pause
-    assert facts(MadeRun(between=pause), metadata=True).seconds_between == pause
+    assert facts(SyntheticRun(between=pause), config=True).seconds_between == pause
+    assert facts(SyntheticRun(between=pause), metadata=True).seconds_between == pause
     assert (
-        facts(MadeRun(), overrides=[f"++workload.checkpoint.time_between_checkpoints={pause}"]).seconds_between == pause
+        facts(SyntheticRun(), overrides=[f"++workload.checkpoint.time_between_checkpoints={pause}"]).seconds_between
+        == pause
     )
-    assert facts(MadeRun(), summary=True).seconds_between is None
+    assert facts(SyntheticRun(), summary=True).seconds_between is None
 
 
 @pytest.mark.parametrize("broken", [[], "text", 7, {"metric": []}, {"metric": {"checkpoint_size_GB": "105"}}])
-def test_files_of_another_shape_say_nothing(broken):
+def test_files_of_another_shape_state_nothing(broken):
     found = facts_of(broken, broken, broken, broken)
     assert (found.bytes, found.processes, found.seconds_between) == (None, None, None)
 
 
 def test_counts_beyond_any_run_are_mistakes():
-    run = MadeRun()
+    run = SyntheticRun()
     metadata, summary = run.metadata(), run.summary()
     metadata["num_processes"] = summary["num_accelerators"] = summary["num_hosts"] = 10**12
     metadata["parameters"]["checkpoint"]["num_checkpoints_write"] = 10**12
@@ -126,6 +127,6 @@ def test_counts_beyond_any_run_are_mistakes():
 
 
 def test_files_that_disagree_on_the_processes_are_named():
-    metadata = MadeRun().metadata() | {"num_processes": 64}
-    (found,) = facts_of(metadata, None, None, MadeRun().summary()).contradictions
+    metadata = SyntheticRun().metadata() | {"num_processes": 64}
+    (found,) = facts_of(metadata, None, None, SyntheticRun().summary()).contradictions
     assert "mlpstorage's metadata says 64, summary.json says 8" in found

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli import main as cli
-from tests.support.made_results import MadeRun, published, steady
+from tests.support.synthetic_results import SyntheticRun, published, steady
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "published_results.md"
 COMMAND = re.compile(r"^    \$ pytest-ckpt (.*)\n((?:    .*\n|\n)+)", re.MULTILINE)
@@ -25,15 +25,15 @@ def save_and_load(kind, number, rank):
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    start = MadeRun().started
+    start = SyntheticRun().started
     write = published(tmp_path, "Vendor-A", "array-one", "llama3-8b", "20260301_120000")
     read = published(tmp_path, "Vendor-A", "array-one", "llama3-8b", "20260301_130000")
-    MadeRun(loads=0).write(write)
-    MadeRun(saves=0, started=start + timedelta(hours=1)).write(read)
+    SyntheticRun(loads=0).write(write)
+    SyntheticRun(saves=0, started=start + timedelta(hours=1)).write(read)
     slow = published(tmp_path, "Vendor-B", "array-two", "llama3-70b", "20260304_090000")
-    MadeRun(model="llama3-70b", processes=64, seconds=save_and_load).write(slow, ranks=[0])
+    SyntheticRun(model="llama3-70b", processes=64, seconds=save_and_load).write(slow, ranks=[0])
     small = published(tmp_path, "Vendor-B", "array-two", "llama3-8b", "20260304_080000")
-    MadeRun(seconds=steady(2.1, 1.9)).write(small, ranks=[0])
+    SyntheticRun(seconds=steady(2.1, 1.9)).write(small, ranks=[0])
     monkeypatch.chdir(tmp_path)
 
 

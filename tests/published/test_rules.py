@@ -12,22 +12,22 @@ import pytest
 from pytest_ckpt.cli import main as cli
 from pytest_ckpt.published.rules import RULES
 from tests.support import CHECKOUT
-from tests.support.by_the_library import faults
-from tests.support.made_results import CAPABILITIES, GIB, MadeRun, describe, published, steady
-from tests.support.made_up_run import make_run
+from tests.support.jsonschema_validation import violations
+from tests.support.synthetic_results import CAPABILITIES, GIB, SyntheticRun, describe, published, steady
+from tests.support.synthetic_run import write_run
 
 DIRECTORY = os.environ.get("PYTEST_CKPT_PUBLISHED", "")
 
 
 @pytest.fixture
-def held(capsys):
+def check_rules(capsys):
     """Return a function that checks a tree against the rules and returns (exit code, document)."""
 
     def run(directory, *words, edition="mlperf-v4"):
         code = cli.main(["judge", str(directory), f"--rules={edition}", "--json", *words])
         message = capsys.readouterr()
         document = json.loads(message.out, parse_constant=pytest.fail)
-        assert not faults(document, "rules")
+        assert not violations(document, "rules")
         assert code == document["exit_code"]
         return code, document
 
@@ -40,12 +40,12 @@ def outcomes(document):
     return {rule["number"]: rule["outcome"] for rule in result["rules"]}
 
 
-def because(document, number):
+def reason_for(document, number):
     return next(rule["because"] for rule in document["results"][0]["rules"] if rule["number"] == number)
 
 
 @dataclass(kw_only=True)
-class Submitted(MadeRun):
+class Submitted(SyntheticRun):
     """A run with the metadata that mlpstorage writes for a submission. ``also`` replaces fields of the metadata."""
 
     also: dict = field(default_factory=dict)
@@ -91,9 +91,9 @@ def submission(
     return run.write(directory, parts=parts)
 
 
-def test_a_result_that_keeps_them_all_breaks_none(held, tmp_path):
+def test_a_result_that_keeps_them_all_breaks_none(check_rules, tmp_path):
     submission(tmp_path)
-    code, document = held(tmp_path)
+    code, document = check_rules(tmp_path)
     found = outcomes(document)
     assert set(found) == {rule.number for rule in RULES}
     assert set(found.values()) == {"met"}
@@ -101,9 +101,9 @@ def test_a_result_that_keeps_them_all_breaks_none(held, tmp_path):
     assert document["results"][0]["division"] == "closed"
 
 
-def test_a_bare_directory_tells_of_few_and_breaks_none_for_that(held, tmp_path):
-    MadeRun().write(tmp_path / "20260301_120000", parts=())
-    code, document = held(tmp_path)
+def test_a_bare_directory_tells_of_few_and_breaks_none_for_that(check_rules, tmp_path):
+    SyntheticRun().write(tmp_path / "20260301_120000", parts=())
+    code, document = check_rules(tmp_path)
     found = outcomes(document)
     assert code == 8
     assert "broken" not in found.values()
@@ -202,21 +202,21 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_each_rule_can_be_broken(held, tmp_path, case):
+def test_each_rule_can_be_broken(check_rules, tmp_path, case):
     number, write = BROKEN[case]
     write(tmp_path)
-    code, document = held(tmp_path)
-    assert outcomes(document)[number] == "broken", because(document, number)
+    code, document = check_rules(tmp_path)
+    assert outcomes(document)[number] == "broken", reason_for(document, number)
     assert code == 1
 
 
-def test_fsync_that_is_off_is_broken(held, tmp_path):
+def test_fsync_that_is_off_is_broken(check_rules, tmp_path):
     directory = submission(tmp_path)
     metadata = next(directory.glob("*_metadata.json"))
     message = json.loads(metadata.read_text())
     message["parameters"]["checkpoint"]["fsync"] = False
     metadata.write_text(json.dumps(message))
-    assert outcomes(held(tmp_path)[1])["4.3.2"] == "broken"
+    assert outcomes(check_rules(tmp_path)[1])["4.3.2"] == "broken"
 
 
 def test_every_rule_is_shown_to_be_broken():
@@ -229,25 +229,25 @@ def test_every_rule_is_shown_to_be_broken():
 @pytest.mark.parametrize(("seconds", "exact", "outcome"), [
     (20, True, "met"), (31, True, "broken"), (20, False, "met"), (31, False, "not told"), (-5, True, "not told"),
 ])  # fmt: skip
-def test_the_gap_is_of_the_invocations_and_a_bound_breaks_nothing(held, tmp_path, seconds, exact, outcome):
+def test_the_gap_is_of_the_invocations_and_a_bound_breaks_nothing(check_rules, tmp_path, seconds, exact, outcome):
     gap(seconds, exact=exact)(tmp_path)
-    _, document = held(tmp_path)
-    assert outcomes(document)["4.7.1"] == outcome, because(document, "4.7.1")
+    _, document = check_rules(tmp_path)
+    assert outcomes(document)["4.7.1"] == outcome, reason_for(document, "4.7.1")
     # Whether caches were cleared between the two is unknown, and breaks no rule.
     assert outcomes(document)["4.3.1"] == "met"
 
 
-def test_one_reading_of_the_cache_rule_alone_breaks_nothing(held, tmp_path):
+def test_one_reading_of_the_cache_rule_alone_breaks_nothing(check_rules, tmp_path):
     # 3 x 105 GiB is less than 320 GiB, and 10 x 105 GiB is more than 3 x 320 GiB.
     submission(tmp_path, **memory(320))
-    _, document = held(tmp_path)
+    _, document = check_rules(tmp_path)
     assert outcomes(document)["4.3.1"] == "not told"
-    assert "By one of two readings" in because(document, "4.3.1")
+    assert "By one of two readings" in reason_for(document, "4.3.1")
 
 
-def test_the_open_division_has_its_own_processes(held, tmp_path):
+def test_the_open_division_has_its_own_processes(check_rules, tmp_path):
     submission(tmp_path, division="open", override_parameters={"checkpoint.fsync": True})
-    _, document = held(tmp_path)
+    _, document = check_rules(tmp_path)
     assert document["results"][0]["division"] == "open"
     assert outcomes(document)["4.6.1"] == "met"
     assert outcomes(document)["4.6.3"] == "not told"
@@ -269,7 +269,7 @@ def test_people_read_first_what_is_broken(capsys, tmp_path):
     (["--rules=mlperf-v3", "--cluster=64"], "--ckpt-cluster and --rules cannot be combined"),
     (["--rules=mlperf-v3", "--html=x.html"], "--html and --rules cannot be combined"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused(capsys, tmp_path, words, message):
+def test_a_run_that_does_not_fit_is_refused(capsys, tmp_path, words, message):
     submission(tmp_path)
     assert cli.main(["judge", str(tmp_path), *words]) == 4
     printed = capsys.readouterr()
@@ -278,14 +278,14 @@ def test_what_does_not_fit_is_refused(capsys, tmp_path, words, message):
 
 
 def test_a_run_of_ours_has_to_be_exported_first(capsys, tmp_path):
-    make_run(tmp_path / "run")
+    write_run(tmp_path / "run")
     assert cli.main(["judge", str(tmp_path / "run"), "--rules=mlperf-v3"]) == 4
     assert "Export it first: pytest-ckpt export" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not DIRECTORY, reason="PYTEST_CKPT_PUBLISHED names no directory of published results")
-def test_published_results_are_held_against_them(held):
-    code, document = held(DIRECTORY)
+def test_published_results_are_compared_with_them(check_rules):
+    code, document = check_rules(DIRECTORY)
     assert code in (1, 8)
     for row in document["results"]:
         found = {rule["number"]: rule["outcome"] for rule in row["rules"]}
@@ -294,64 +294,66 @@ def test_published_results_are_held_against_them(held):
 
 
 @pytest.mark.parametrize("accelerator", [None, "h100"])
-def test_an_accelerator_that_is_missing_or_too_small_was_a_warning_in_v3(held, tmp_path, capsys, accelerator):
+def test_an_accelerator_that_is_missing_or_too_small_was_a_warning_in_v3(check_rules, tmp_path, capsys, accelerator):
     submission(tmp_path, accelerator=accelerator)
-    code, document = held(tmp_path, edition="mlperf-v3")
+    code, document = check_rules(tmp_path, edition="mlperf-v3")
     assert (code, outcomes(document)["4.3.4"], document["edition"]) == (0, "warning", "mlperf-v3")
     assert cli.main(["judge", str(tmp_path), "--rules=mlperf-v3"]) == 0
     assert "18 met, 0 broken, 1 warning, 0 not shown by these files" in capsys.readouterr().out
-    code, document = held(tmp_path, edition="mlperf-v4")
+    code, document = check_rules(tmp_path, edition="mlperf-v4")
     assert (code, outcomes(document)["4.3.4"], document["edition"]) == (1, "broken", "mlperf-v4")
 
 
-@pytest.mark.parametrize(("parts", "says"), [
+@pytest.mark.parametrize(("parts", "expected_text"), [
     (("summary", "config", "metadata"), "Not every invocation has an fs_separation.json with an answer."),
     (PARTS, "fs_separation.json is about /mnt/other, and the checkpoints are in /mnt/array/checkpoints."),
 ])  # fmt: skip
-def test_a_probe_that_is_missing_or_of_other_directories_tells_nothing(held, tmp_path, parts, says):
+def test_a_probe_that_is_missing_or_of_other_directories_reports_nothing(check_rules, tmp_path, parts, expected_text):
     directory = submission(tmp_path, parts=parts)
     if "separation" in parts:
         (directory / "fs_separation.json").write_text(
             json.dumps(Submitted().separation() | {"data_or_chkpt_path": "/mnt/other"})
         )
-    _, document = held(tmp_path)
-    assert (outcomes(document)["4.4.2"], because(document, "4.4.2")) == ("not told", says)
+    _, document = check_rules(tmp_path)
+    assert (outcomes(document)["4.4.2"], reason_for(document, "4.4.2")) == ("not told", expected_text)
 
 
-def test_a_system_without_a_description_leaves_its_rules_open(held, tmp_path):
+def test_a_system_without_a_description_leaves_its_rules_open(check_rules, tmp_path):
     submission(tmp_path)
     (tmp_path / "closed" / "Maker" / "systems" / "array.yaml").unlink()
-    _, document = held(tmp_path)
+    _, document = check_rules(tmp_path)
     assert (outcomes(document)["4.7.3"], outcomes(document)["4.7.4"]) == ("not told", "not told")
 
 
-def test_the_description_may_use_the_names_in_the_text_of_the_rules(held, tmp_path):
+def test_the_description_may_use_the_names_in_the_text_of_the_rules(check_rules, tmp_path):
     submission(tmp_path)
     declared = {"multi_host_support": True, "simultaneous_write_support": False, "simultaneous_read__support": True}
     description = tmp_path / "closed" / "Maker" / "systems" / "array.yaml"
     description.write_text(json.dumps({"System": {"shared_capabilities": declared}}))
-    _, document = held(tmp_path)
+    _, document = check_rules(tmp_path)
     assert outcomes(document)["4.7.4"] == "met"
-    assert because(document, "4.7.4") == "several hosts: yes, simultaneous writes: no, simultaneous reads: yes."
+    assert reason_for(document, "4.7.4") == "several hosts: yes, simultaneous writes: no, simultaneous reads: yes."
     # One invocation saves and loads, so no remapping is needed.
     assert outcomes(document)["4.7.3"] == "met"
 
 
 @pytest.mark.parametrize(("before", "after", "outcome"), [(3, 4, "met"), (3, 3, "not told"), (None, 4, "not told")])
-def test_caches_that_each_kernel_dropped_between_two_invocations_were_cleared(held, tmp_path, before, after, outcome):
+def test_caches_that_each_kernel_dropped_between_two_invocations_were_cleared(
+    check_rules, tmp_path, before, after, outcome
+):
     for run, name, count in (("saves", "20260301_120000", before), ("loads", "20260301_130000", after)):
         began = datetime(2026, 3, 1, 12 if run == "saves" else 13)
         none = {"loads": 0} if run == "saves" else {"saves": 0}
         made = Submitted(seconds=same, started=began, dropped=count or 0, **none)
         submission(tmp_path, run=made, name=name, parts=(*PARTS, *(["series"] if count else [])), **memory(1024))
-    _, document = held(tmp_path)
-    assert outcomes(document)["4.3.1"] == outcome, because(document, "4.3.1")
+    _, document = check_rules(tmp_path)
+    assert outcomes(document)["4.3.1"] == outcome, reason_for(document, "4.3.1")
 
 
 @pytest.mark.parametrize(("name", "division"), [("closed", "closed"), ("open", "open"), ("Closed", ""), ("draft", "")])
-def test_only_closed_and_open_are_divisions(held, tmp_path, name, division):
+def test_only_closed_and_open_are_divisions(check_rules, tmp_path, name, division):
     submission(tmp_path, division=name)
-    assert held(tmp_path)[1]["results"][0]["division"] == division
+    assert check_rules(tmp_path)[1]["results"][0]["division"] == division
 
 
 def test_the_page_has_the_table_of_rules():

@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from pytest_ckpt.cli import main as cli
-from tests.support.made_results import CAPABILITIES, describe
+from tests.support.synthetic_results import CAPABILITIES, describe
 
 SCRIPT = os.environ.get("PYTEST_CKPT_V3_TREE", "")
 pytestmark = pytest.mark.skipif(not SCRIPT, reason="PYTEST_CKPT_V3_TREE names no script that writes results of v3.0")

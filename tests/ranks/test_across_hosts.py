@@ -45,7 +45,7 @@ class TwoHosts:
         return value
 
 
-class SeesLate:
+class StoreWithLateNames:
     """A store whose client sees new names only after ``looks`` look-ups."""
 
     def __init__(self, looks: int) -> None:
@@ -86,7 +86,13 @@ def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def waiting(
-    store: SeesLate, records: list[Any], rank: int = 0, other: Any = None, *, is_local: bool = False, spans: bool = True
+    store: StoreWithLateNames,
+    records: list[Any],
+    rank: int = 0,
+    other: Any = None,
+    *,
+    is_local: bool = False,
+    spans: bool = True,
 ) -> AcrossHosts:
     group = TwoHosts(rank, other)
     group.spans_hosts = spans
@@ -96,27 +102,27 @@ def waiting(
 
 
 def test_every_rank_prepares_and_waits_for_what_another_host_made(records: list[Any]) -> None:
-    store = SeesLate(2)
+    store = StoreWithLateNames(2)
     waiting(store, records, rank=1).prepare()
     assert store.prepared == [SUBJECT.slug]
     assert len(store.asked) == 3
-    waiting(SeesLate(0), records).prepare()
+    waiting(StoreWithLateNames(0), records).prepare()
     assert records == [HostsWaited(subject=SUBJECT, awaited="directory")]
 
 
 def test_rank_0_makes_the_directory_that_all_wait_for(records: list[Any]) -> None:
-    store = SeesLate(0)
+    store = StoreWithLateNames(0)
     waiting(store, records).begin(REF)
     assert store.announced == [REF]
     assert records == [HostsWaited(subject=SUBJECT, awaited="directory")]
-    other = SeesLate(0)
+    other = StoreWithLateNames(0)
     waiting(other, [], rank=1).begin(REF)
     assert other.announced == []
 
 
-def test_a_host_that_had_to_wait_is_told_with_its_time(records: list[Any]) -> None:
+def test_a_host_that_had_to_wait_is_reported_with_its_time(records: list[Any]) -> None:
     late = DelayedHost(host="h2", waited_seconds=0.25)
-    waiting(SeesLate(3), records, other=late).end(REF)
+    waiting(StoreWithLateNames(3), records, other=late).end(REF)
     (event,) = records
     assert event.awaited == "name"
     assert [(of.host, of.is_seen) for of in event.late] == [("h1", True), ("h2", True)]
@@ -124,14 +130,14 @@ def test_a_host_that_had_to_wait_is_told_with_its_time(records: list[Any]) -> No
 
 
 def test_nobody_waits_for_longer_than_twice_what_stale_allows(records: list[Any]) -> None:
-    waiting(SeesLate(10**9), records).end(REF)
+    waiting(StoreWithLateNames(10**9), records).end(REF)
     ((late,),) = (event.late for event in records)
     assert not late.is_seen
     assert 2.0 < late.waited_seconds < 2.1
 
 
 def test_of_the_files_to_be_read_those_of_others_are_looked_for(records: list[Any]) -> None:
-    store = SeesLate(0)
+    store = StoreWithLateNames(0)
     waiting(store, records, other=BY_ANOTHER).files(
         [Files(ref=REF, names=("ours", "theirs"))], {1: (Entry(name="ours", bytes=5),)}
     )
@@ -140,7 +146,7 @@ def test_of_the_files_to_be_read_those_of_others_are_looked_for(records: list[An
 
 
 def test_who_reads_what_it_wrote_looks_for_nothing(records: list[Any]) -> None:
-    store = SeesLate(0)
+    store = StoreWithLateNames(0)
     waiting(store, records, other=BY_ANOTHER).files(
         [Files(ref=REF, names=("ours",))], {1: (Entry(name="ours", bytes=5),)}
     )
@@ -151,7 +157,7 @@ def test_who_reads_what_it_wrote_looks_for_nothing(records: list[Any]) -> None:
 def test_on_one_host_and_in_its_local_tier_nothing_is_made_or_looked_for(
     records: list[Any], alone: dict[str, bool]
 ) -> None:
-    store = SeesLate(0)
+    store = StoreWithLateNames(0)
     of = waiting(store, records, other=BY_ANOTHER, **alone)
     of.prepare()
     of.begin(REF)

@@ -65,7 +65,7 @@ def faults(directories: dict[int, Path]) -> list[tuple[str, str, bool]]:
     return [(fault.kind, fault.file, bool(fault.tensor)) for fault in found]
 
 
-def test_a_delta_is_one_file_of_the_size_that_the_rule_says(directories: dict[int, Path]) -> None:
+def test_a_delta_is_one_file_of_the_size_that_the_rule_states(directories: dict[int, Path]) -> None:
     for number in (2, 3):
         (file,) = directories[number].iterdir()
         assert file.name == DELTA
@@ -102,14 +102,14 @@ def first_page(number: int) -> int:
     ],
     ids=["a page", "the index", "short", "longer", "zeros"],
 )
-def test_what_is_wrong_with_a_delta_is_found(
+def test_faults_in_a_delta_are_found(
     directories: dict[int, Path], damage: Callable[[Path], object], kind: str, in_tensor: bool
 ) -> None:
     damage(directories[2] / DELTA)
     assert faults(directories)[0] == (kind, DELTA, in_tensor)
 
 
-def test_a_delta_that_is_cut_until_somebody_asks_for_its_size_is_short(
+def test_a_delta_that_is_short_until_its_size_is_requested_is_reported_as_short(
     directories: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known, fstat, preadv, asked = PAGE_BYTES, os.fstat, os.preadv, set()

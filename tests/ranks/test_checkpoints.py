@@ -11,7 +11,7 @@ from pytest_ckpt.targets.posix.names import checkpoint_name
 from pytest_ckpt.targets.posix.store import PosixStore
 
 
-def test_a_file_that_is_gone_is_told_and_no_later_error_is_blamed_on_it(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_reported_and_no_later_error_is_blamed_on_it(tmp_path: Path) -> None:
     ref, activity = CheckpointRef(subject="made", number=3), Activity()
     directory = tmp_path / ref.subject / checkpoint_name(ref.number)
     directory.mkdir(parents=True)

@@ -27,7 +27,7 @@ def span(rank=0, host="n1", clock=1.0, uptime=1.0):
     return ClockSpan(rank=rank, host=host, of="save 1", clock_seconds=clock, uptime_seconds=uptime)
 
 
-def own(*effects, clock=None, seconds=1.0, interposed=(), disclosed=()):
+def facts_of_rank(*effects, clock=None, seconds=1.0, interposed=(), disclosed=()):
     return SimpleNamespace(
         fsyncs=effects, clock=clock or span(), seconds=seconds, interposed=interposed, disclosed=disclosed
     )
@@ -53,7 +53,7 @@ def spans(draw):
 
 @given(st.lists(st.lists(effects(), max_size=4), max_size=6))
 def test_of_each_host_and_moment_the_fsync_that_left_most_is_kept(ranks):
-    found = fold([own(*one) for one in ranks]).fsyncs
+    found = fold([facts_of_rank(*one) for one in ranks]).fsyncs
     every = [one for rank in ranks for one in rank]
     assert set(found) <= set(every)
     assert sorted((e.host, e.moment) for e in found) == sorted({(e.host, e.moment) for e in every})
@@ -66,7 +66,7 @@ def test_of_each_host_and_moment_the_fsync_that_left_most_is_kept(ranks):
 
 @given(st.lists(spans(), max_size=9))
 def test_of_each_host_the_clock_that_differs_most_is_kept(clocks):
-    found = fold([own(clock=clock) for clock in clocks]).clocks
+    found = fold([facts_of_rank(clock=clock) for clock in clocks]).clocks
     assert set(found) <= set(clocks)
     assert sorted(s.host for s in found) == sorted({s.host for s in clocks})
     for kept in found:
@@ -76,14 +76,16 @@ def test_of_each_host_the_clock_that_differs_most_is_kept(clocks):
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "c"]), max_size=3), max_size=6))
 def test_what_is_loaded_is_named_once_for_each_host(ranks):
     calls = [[Interposed(host="n1", by=name, calls=("fsync",)) for name in names] for names in ranks]
-    found = fold([own(interposed=of, disclosed=names) for of, names in zip(calls, ranks, strict=True)])
+    found = fold([facts_of_rank(interposed=of, disclosed=names) for of, names in zip(calls, ranks, strict=True)])
     once = list(dict.fromkeys(name for names in ranks for name in names))
     assert [i.by for i in found.interposed] == once
     assert list(found.disclosed) == once
 
 
 def test_the_same_library_on_two_hosts_is_named_for_both():
-    found = fold([own(interposed=(Interposed(host=host, by=LIBRARY, calls=("fsync",)),)) for host in ("n1", "n2")])
+    found = fold(
+        [facts_of_rank(interposed=(Interposed(host=host, by=LIBRARY, calls=("fsync",)),)) for host in ("n1", "n2")]
+    )
     assert [i.host for i in found.interposed] == ["n1", "n2"]
 
 
@@ -100,7 +102,7 @@ class Store:
 def proof_of(store):
     """Return the proof of a group that has one rank, with the target ``store``."""
     return ClientProof(
-        group=SimpleNamespace(rank=0, host="n1", gather=lambda own: [own]),
+        group=SimpleNamespace(rank=0, host="n1", gather=lambda facts: [facts]),
         activity=SimpleNamespace(in_phase=lambda *_: contextlib.nullcontext()),
         store=store,
         subject="subject",
@@ -144,5 +146,5 @@ def test_a_profiler_is_only_disclosed_as_long_as_fsync_has_its_effect(monkeypatc
 
 def test_of_each_host_the_clock_with_the_most_unusual_span_is_kept():
     seconds = {("n1", 0): 10.0, ("n1", 1): 10.1, ("n2", 2): 1.0, ("n2", 3): 10.0}
-    ranks = [own(clock=span(rank, host), seconds=took) for (host, rank), took in seconds.items()]
+    ranks = [facts_of_rank(clock=span(rank, host), seconds=took) for (host, rank), took in seconds.items()]
     assert [(s.host, s.rank, s.seconds) for s in fold(ranks).spans] == [("n1", 1, 10.1), ("n2", 2, 1.0)]

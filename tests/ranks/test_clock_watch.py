@@ -104,7 +104,7 @@ def test_the_operation_in_which_the_clock_stood_still_is_named(host):
     assert not watch.worst().fits_sleep
 
 
-def test_a_host_that_slept_is_told_from_one_whose_clock_is_slow(host):
+def test_a_host_that_slept_is_distinguished_from_one_whose_clock_is_slow(host):
     machine = host()
     watch = ClockWatch(0, "n1")
     watch.begin()

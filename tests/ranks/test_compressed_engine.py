@@ -17,7 +17,7 @@ from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.models import dtypes, layout
-from tests.support.one_rank import Alone
+from tests.support.one_rank import SingleRankGroup
 from tests.support.posix_files import clock_of, committed_in, draft_in
 
 SHARD = layout("llama3-8b", mode="full", scale=1 / 500).rank(0)
@@ -27,7 +27,7 @@ CODECS = ("zstd:1", "lz4:0")
 
 def compressed(engine="stream", codec="zstd:1", **options):
     made = engine_maker(built_in(engine).make)(
-        shard=SHARD, content=Content(7, tensors=dtypes(SHARD.files)), group=Alone(), activity=Activity(),
+        shard=SHARD, content=Content(7, tensors=dtypes(SHARD.files)), group=SingleRankGroup(), activity=Activity(),
         options=EngineOptions(request_bytes=256 << 10, **options),
     )  # fmt: skip
     return CompressedEngine(made, codec)
@@ -98,7 +98,7 @@ def test_content_is_stored_as_the_measured_state_was(tmp_path):
         assert saver.stored_bytes / SHARD.bytes == pytest.approx(0.90, abs=0.01)
 
 
-def test_pages_that_compress_still_tell_where_they_belong():
+def test_pages_that_compress_still_report_where_they_belong():
     tensors = ("float16", "float32", "float32")
     content = Content(9, tensors=tensors)
     for tensor in range(len(tensors)):

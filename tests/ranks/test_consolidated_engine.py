@@ -19,10 +19,10 @@ from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.files import consolidated_files, consolidating_bytes, files_of, largest_file_bytes, shard_files
 from pytest_ckpt.sizing.models import layout
 from tests.support.bare_safetensors import load_bare
-from tests.support.one_rank import Alone, area_in, as_one_rank
+from tests.support.one_rank import SingleRankGroup, area_in, as_one_rank
 from tests.support.posix_files import (
     CHECKPOINT,
-    assert_that_each_checkpoint_comes_back,
+    assert_each_checkpoint_loads,
     clock_of,
     committed_in,
     draft_in,
@@ -43,12 +43,12 @@ LARGE = MADE[-2]
 @pytest.fixture
 def engine() -> Iterator[object]:
     make = engine_maker("pytest_ckpt.ranks.engines.consolidated:make")
-    made = make(shard=SHARD, content=Content(7), group=Alone(), activity=Activity(), options=EngineOptions())
+    made = make(shard=SHARD, content=Content(7), group=SingleRankGroup(), activity=Activity(), options=EngineOptions())
     yield made
     made.release()
 
 
-def test_the_shards_become_files_of_whole_tensors_and_all_are_made_durable(engine, tmp_path):
+def test_the_shards_become_files_of_complete_tensors_and_all_are_made_durable(engine, tmp_path):
     entries, proof, clock = save(engine, tmp_path)
     assert {entry.name for entry in entries} == {path.name for path in tmp_path.iterdir()} == {*SHARDS, *MADE, INDEX}
     assert {file.name for file in files_of(SHARD, CONSOLIDATED_FILES)} == {entry.name for entry in entries}
@@ -69,7 +69,7 @@ def test_the_consolidation_shows_what_it_moves(engine, tmp_path):
 
 
 def test_every_byte_comes_back_of_each_checkpoint(engine, tmp_path):
-    assert_that_each_checkpoint_comes_back(engine, tmp_path, SHARD.bytes)
+    assert_each_checkpoint_loads(engine, tmp_path, SHARD.bytes)
 
 
 def test_another_checkpoint_in_its_place_is_found(engine, tmp_path):
@@ -79,7 +79,7 @@ def test_another_checkpoint_in_its_place_is_found(engine, tmp_path):
     assert {fault.file for fault in check.faults} <= set(MADE)
 
 
-def test_a_load_reads_whole_tensors_and_no_shard(engine, tmp_path):
+def test_a_load_reads_complete_tensors_and_no_shard(engine, tmp_path):
     save(engine, tmp_path)
     for name in SHARDS:
         (tmp_path / name).unlink()

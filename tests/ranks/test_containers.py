@@ -56,7 +56,7 @@ def image_of(container, checkpoint=1):
     return image
 
 
-def made(container, start=0, stop=None, checkpoint=1):
+def image_bytes(container, start=0, stop=None, checkpoint=1):
     out = np.full((container.bytes if stop is None else stop) - start, 0xAA, np.uint8)
     image_of(container, checkpoint).make(out, start)
     return out
@@ -67,7 +67,7 @@ def expected(number, tensor, checkpoint=1):
     return CONTENT.expected(place, 0, tensor.bytes)
 
 
-def is_a_file_of_torch(data, container, tensors):
+def check_torch_file(data, container, tensors):
     """Check that torch loads the tensors of a file from the expected offsets, and that the zip checksums are right."""
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
@@ -87,7 +87,7 @@ def is_a_file_of_torch(data, container, tensors):
 
 
 @pytest.fixture(scope="module")
-def odd():
+def odd_container():
     return container_of(ODD)
 
 
@@ -145,7 +145,7 @@ def test_files_of_many_tensors_have_the_bytes_of_torch_save(count):
     assert not difference([Tensor(name=f"{n}" + "-" * (n % 30 + 2), dtype="float16", elements=1) for n in range(count)])
 
 
-def of_blocks(*shapes):
+def in_blocks(*shapes):
     return tuple(Tensor(name=f"t/{n}", dtype=dtype, elements=count) for n, (dtype, count) in enumerate(shapes))
 
 
@@ -156,11 +156,11 @@ GIB_4, MIB = 4 << 30, 1 << 20
 @pytest.mark.parametrize(
     "tensors",
     [
-        of_blocks(("float32", GIB_4 // 4 - 1), ("float16", MIB)),  # the largest size that 32 bits hold
-        of_blocks(("float32", GIB_4 // 4), ("float16", MIB + 1)),
-        of_blocks(("float16", MIB), ("float16", GIB_4 // 2 + 1), ("float32", MIB + 7), ("float32", GIB_4 // 4 + 3)),
-        of_blocks(("float32", GIB_4 // 4 - 8000), *[("float16", MIB)] * 9),  # offsets pass 32 bits, sizes do not
-        of_blocks(*[("float32", 3 << 28)] * 3, ("float32", 9 << 30)),  # a number of elements beyond 32 bits
+        in_blocks(("float32", GIB_4 // 4 - 1), ("float16", MIB)),  # the largest size that 32 bits hold
+        in_blocks(("float32", GIB_4 // 4), ("float16", MIB + 1)),
+        in_blocks(("float16", MIB), ("float16", GIB_4 // 2 + 1), ("float32", MIB + 7), ("float32", GIB_4 // 4 + 3)),
+        in_blocks(("float32", GIB_4 // 4 - 8000), *[("float16", MIB)] * 9),  # offsets pass 32 bits, sizes do not
+        in_blocks(*[("float32", 3 << 28)] * 3, ("float32", 9 << 30)),  # a number of elements beyond 32 bits
     ],
     ids=["below", "at", "beyond", "offsets", "elements"],
 )
@@ -228,35 +228,38 @@ def test_another_version_of_torch_is_compared_and_its_difference_named(monkeypat
 
 @settings(deadline=None)
 @given(data=st.data())
-def test_a_file_is_the_same_however_it_is_cut(odd, data):
-    cuts = data.draw(st.sets(st.integers(0, odd.bytes), max_size=20))
-    edges = sorted({0, *cuts, odd.bytes})
-    parts = [made(odd, start, stop) for start, stop in itertools.pairwise(edges)]
-    assert np.array_equal(np.concatenate(parts), made(odd))
+def test_a_file_is_the_same_however_it_is_cut(odd_container, data):
+    cuts = data.draw(st.sets(st.integers(0, odd_container.bytes), max_size=20))
+    edges = sorted({0, *cuts, odd_container.bytes})
+    parts = [image_bytes(odd_container, start, stop) for start, stop in itertools.pairwise(edges)]
+    assert np.array_equal(np.concatenate(parts), image_bytes(odd_container))
 
 
 @pytest.mark.parametrize("size", [512, 4096, 5000, 64 << 10, 1 << 20])
-def test_a_file_that_was_made_in_requests_of_one_size_is_read_by_torch(odd, size):
-    parts = [made(odd, start, min(start + size, odd.bytes)) for start in range(0, odd.bytes, size)]
-    is_a_file_of_torch(b"".join(part.tobytes() for part in parts), odd, ODD)
+def test_a_file_that_was_made_in_requests_of_one_size_is_read_by_torch(odd_container, size):
+    parts = [
+        image_bytes(odd_container, start, min(start + size, odd_container.bytes))
+        for start in range(0, odd_container.bytes, size)
+    ]
+    check_torch_file(b"".join(part.tobytes() for part in parts), odd_container, ODD)
 
 
 @settings(deadline=None)
 @given(data=st.data(), beyond=st.integers(1, 20_000))
-def test_behind_the_end_of_a_file_come_zeros(odd, data, beyond):
-    start = data.draw(st.integers(max(0, odd.bytes - 20_000), odd.bytes + 5_000))
-    stop = max(start, odd.bytes) + beyond
-    whole = np.concatenate([made(odd), np.zeros(stop, np.uint8)])
-    assert np.array_equal(made(odd, start, stop), whole[start:stop])
+def test_behind_the_end_of_a_file_come_zeros(odd_container, data, beyond):
+    start = data.draw(st.integers(max(0, odd_container.bytes - 20_000), odd_container.bytes + 5_000))
+    stop = max(start, odd_container.bytes) + beyond
+    whole = np.concatenate([image_bytes(odd_container), np.zeros(stop, np.uint8)])
+    assert np.array_equal(image_bytes(odd_container, start, stop), whole[start:stop])
 
 
 @settings(deadline=None)
 @given(data=st.data())
-def test_what_is_read_is_cut_where_tensors_begin_and_end(odd, data):
-    start = data.draw(st.integers(0, odd.bytes))
-    stop = data.draw(st.integers(start, odd.bytes))
-    image = image_of(odd)
-    whole, at = made(odd), start
+def test_what_is_read_is_cut_where_tensors_begin_and_end(odd_container, data):
+    start = data.draw(st.integers(0, odd_container.bytes))
+    stop = data.draw(st.integers(start, odd_container.bytes))
+    image = image_of(odd_container)
+    whole, at = image_bytes(odd_container), start
     for part, number, place, offset, piece in image.parts(whole[start:stop], start):
         assert np.array_equal(part, whole[at : at + len(part)])
         if number < 0:
@@ -265,39 +268,39 @@ def test_what_is_read_is_cut_where_tensors_begin_and_end(odd, data):
         else:
             assert piece is None
             assert place == TensorKey(checkpoint=1, rank=RANK, tensor=FIRST_TENSOR + number)
-            assert at == odd.records[number].offset + offset
-            assert at + len(part) <= odd.records[number].offset + odd.records[number].bytes
+            assert at == odd_container.records[number].offset + offset
+            assert at + len(part) <= odd_container.records[number].offset + odd_container.records[number].bytes
         at += len(part)
     assert at == stop
 
 
 @given(data=st.data())
-def test_tensor_bytes_add_up_over_any_cut(odd, data):
-    image = image_of(odd)
-    middle = data.draw(st.integers(0, odd.bytes))
-    assert image.tensor_bytes(0, odd.bytes) == sum(t.bytes for t in ODD)
-    assert image.tensor_bytes(0, middle) + image.tensor_bytes(middle, odd.bytes) == sum(t.bytes for t in ODD)
+def test_tensor_bytes_add_up_over_any_cut(odd_container, data):
+    image = image_of(odd_container)
+    middle = data.draw(st.integers(0, odd_container.bytes))
+    assert image.tensor_bytes(0, odd_container.bytes) == sum(t.bytes for t in ODD)
+    assert image.tensor_bytes(0, middle) + image.tensor_bytes(middle, odd_container.bytes) == sum(t.bytes for t in ODD)
 
 
-def test_another_checkpoint_has_other_tensors_and_checksums_and_the_same_shape(odd):
-    first, second = made(odd, checkpoint=1), made(odd, checkpoint=2)
+def test_another_checkpoint_has_other_tensors_and_checksums_and_the_same_shape(odd_container):
+    first, second = image_bytes(odd_container, checkpoint=1), image_bytes(odd_container, checkpoint=2)
     assert first.tobytes() != second.tobytes()
-    image = image_of(odd, 1)
+    image = image_of(odd_container, 1)
     image.become(2)
     image.become(1)
-    out = np.empty(odd.bytes, np.uint8)
+    out = np.empty(odd_container.bytes, np.uint8)
     image.make(out, 0)
     assert np.array_equal(out, first)
     differing = set(np.flatnonzero(first != second).tolist())
-    for record in (*odd.records, odd.identity):
+    for record in (*odd_container.records, odd_container.identity):
         differing -= set(range(record.offset, record.offset + record.bytes))
         differing -= {place + byte for place in record.checksum_offsets for byte in range(4)}
     assert not differing
 
 
-def test_a_wrong_byte_in_a_tensor_is_seen_by_whoever_checks_the_file(odd):
-    data = made(odd)
-    data[odd.records[2].offset] ^= 1
+def test_a_wrong_byte_in_a_tensor_is_seen_by_whoever_checks_the_file(odd_container):
+    data = image_bytes(odd_container)
+    data[odd_container.records[2].offset] ^= 1
     with zipfile.ZipFile(io.BytesIO(data.tobytes())) as archive:
         assert archive.testzip() == "archive/data/2"
 

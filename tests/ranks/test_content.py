@@ -113,7 +113,7 @@ def test_one_page_after_the_other_of_different_checkpoints_does_not_compress_eit
 
 @settings(deadline=None)
 @given(place=places, number=page_numbers)
-def test_a_page_tells_where_it_belongs(place, number):
+def test_a_page_reports_where_it_belongs(place, number):
     assert CONTENT.origin(page_of(place, number)) == (place, number)
 
 
@@ -152,7 +152,7 @@ def test_any_flipped_bit_is_found_in_its_page(data, place, offset, length, bit):
 
 @settings(deadline=None)
 @given(wrong=st.sets(st.integers(0, 2 * BLOCK_PAGES + 2), max_size=12))
-def test_every_wrong_page_is_told_in_order(wrong):
+def test_every_wrong_page_is_reported_in_order(wrong):
     seen = CONTENT.expected(PLACE, 0, WHOLE_BYTES)
     for number in wrong:
         seen[number * PAGE_BYTES + 17] ^= 1
@@ -179,7 +179,7 @@ def test_a_tensor_beyond_the_bits_of_its_content_is_refused():
         CONTENT.expected(TensorKey(checkpoint=1, rank=0, tensor=1024), 0, 1)
 
 
-def test_with_more_bits_for_tensors_every_page_still_says_where_it_belongs():
+def test_with_more_bits_for_tensors_every_page_still_states_where_it_belongs():
     content = Content(7, tensor_bits=tensor_bits(60_000))
     for tensor, number in ((0, 0), (1024, 5), (59_999, (1 << 22) - 2)):
         place = TensorKey(checkpoint=4095, rank=16383, tensor=tensor)
@@ -187,12 +187,12 @@ def test_with_more_bits_for_tensors_every_page_still_says_where_it_belongs():
         assert content.origin(page) == (place, number)
 
 
-def test_a_tensor_longer_than_the_word_can_tell_is_refused():
+def test_a_tensor_longer_than_the_size_field_is_refused():
     with pytest.raises(ValueError, match="at most"):
         CONTENT.expected(PLACE, MAXIMUM_PAGES * PAGE_BYTES, 1)
 
 
-def row_without_its_word(place, number, content=CONTENT):
+def row_of_page(place, number, content=CONTENT):
     """Return the row from which a page was generated, by XORing the page with its first word."""
     words = page_of(place, number, content).view(np.uint64)
     return (words[1:] ^ words[0]).tobytes()
@@ -203,7 +203,7 @@ def test_after_a_gib_at_most_no_row_comes_again():
     # All these pages use the same row of the block.
     numbers = range(5, 2 * pages_of_a_gib, 64 * BLOCK_PAGES)
     places = [TensorKey(checkpoint=c, rank=r, tensor=t) for c in (1, 2) for r in (0, 1) for t in range(32)]
-    seen = Counter(row_without_its_word(place, number) for place in places for number in numbers)
+    seen = Counter(row_of_page(place, number) for place in places for number in numbers)
     each = 64 * BLOCK_PAGES * PAGE_BYTES
     assert max(seen.values()) * each <= 1 << 30
     assert len(seen) >= len(places) * len(numbers) * each >> 30

@@ -22,7 +22,7 @@ CONTENT = Content(7)
 OWN, METADATA = "__0_0.distcp", ".metadata"
 
 
-class Alone:
+class SingleRank:
     rank, size, host = 0, 1, "here"
 
     def wait(self): ...
@@ -41,7 +41,7 @@ class Alone:
 def engine() -> Iterator[object]:
     # Imported here, because every worker collects this module and torch takes seconds.
     make = engine_maker("pytest_ckpt.ranks.engines.dcp:make")
-    made = make(shard=SHARD, content=CONTENT, group=Alone(), activity=Activity(), options=EngineOptions())
+    made = make(shard=SHARD, content=CONTENT, group=SingleRank(), activity=Activity(), options=EngineOptions())
     yield made
     made.release()
 
@@ -164,7 +164,7 @@ def test_a_target_that_takes_no_bytes_is_an_error_with_its_number(engine, tmp_pa
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_the_report_is_told_what_is_added_to_the_library(engine, tmp_path):
+def test_the_report_lists_the_calls_added_to_the_library(engine, tmp_path):
     save(engine, tmp_path)
     facts = engine.facts()
     assert "fsync of each file once more, in every save" in facts["added"]
@@ -172,7 +172,7 @@ def test_the_report_is_told_what_is_added_to_the_library(engine, tmp_path):
 
 
 @pytest.mark.thorough
-def test_what_two_processes_of_a_job_saved_is_loaded_by_one_rank(engine, tmp_path):
+def test_one_rank_loads_the_checkpoint_of_a_job_with_two_processes(engine, tmp_path):
     """One rank loads complete tensors that two processes saved in halves, with only the library."""
     scratch, directory = tmp_path / "scratch", tmp_path / "saved"
     scratch.mkdir()

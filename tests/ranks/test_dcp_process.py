@@ -13,7 +13,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.strategies import STRATEGY_OF
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.support.errors import UsageError
-from tests.support.made_measurement import LIMITS
+from tests.support.synthetic_measurement import LIMITS
 
 FILES = ("__0_0.distcp", ".metadata", ".metadata.tmp")
 
@@ -92,7 +92,7 @@ def test_an_engine_whose_library_has_no_such_process_is_refused(engine):
     assert "--ckpt-engine=dcp" in refused.value.remedy
 
 
-def test_its_parameters_are_those_of_a_strategy_that_lets_the_job_go_on():
+def test_its_parameters_are_those_of_a_strategy_that_lets_the_job_continue():
     settings = resolve({"ckpt_engine": "dcp", "ckpt_strategy": "async:process:step=1s,async"}, {})
     assert [strategy.name for strategy in settings.strategies] == ["async:process", "async"]
     assert settings.step_seconds == 1.0

@@ -31,7 +31,7 @@ class Gathered:
         return value
 
 
-def held(shard):
+def tensors_of_shard(shard):
     return {t.name: (t.dtype, t.elements) for file in shard.files for t in file.tensors}
 
 
@@ -44,7 +44,7 @@ def holders(expected_text):
 
 def test_ranks_of_a_stage_hold_its_layers_together_and_all_ranks_the_optimizer():
     shards = layout("llama3-405b", mode="full", scale=1e-6).ranks()
-    found = holders([held(shard) for shard in shards])
+    found = holders([tensors_of_shard(shard) for shard in shards])
     assert len(shards) == 512
     # 32 stages of 8 ranks in the first replica; the second replica has no weights.
     stages = {tuple(range(8 * stage, 8 * stage + 8)) for stage in range(32)}

@@ -26,18 +26,18 @@ def page(number, **elsewhere):
     return CONTENT.expected(dataclasses.replace(PLACE, **elsewhere), number * PAGE_BYTES, PAGE_BYTES)
 
 
-def found(data, **how):
+def findings_of(data, **how):
     count, findings = compare(CONTENT, data, PLACE, **how)
     return count, [(f.kind, f.offset, f.bytes) for f in findings]
 
 
-def the_one(data):
+def only_finding(data):
     count, findings = compare(CONTENT, data, PLACE)
     assert count == 1
     return findings[0]
 
 
-def put(data, number, content):
+def with_content(data, number, content):
     data[number * PAGE_BYTES : number * PAGE_BYTES + len(content)] = content
     return data
 
@@ -51,7 +51,7 @@ def test_what_was_written_has_no_fault():
 def test_a_flipped_bit_is_located_to_the_byte(position, bit):
     data = written()
     data[position] ^= 1 << bit
-    finding = the_one(data)
+    finding = only_finding(data)
     assert finding.kind == "flipped"
     assert finding.offset == position // PAGE_BYTES * PAGE_BYTES
     assert finding.detail == f"1 bit differs in 1 byte, the first at byte {position}"
@@ -60,14 +60,14 @@ def test_a_flipped_bit_is_located_to_the_byte(position, bit):
 def test_sixteen_wrong_bytes_are_still_flipped_bits():
     data = written()
     data[40:56] ^= 0xFF
-    assert the_one(data).kind == "flipped"
-    assert "128 bits differ in 16 bytes, the first at byte 40" in the_one(data).detail
+    assert only_finding(data).kind == "flipped"
+    assert "128 bits differ in 16 bytes, the first at byte 40" in only_finding(data).detail
     data[56] ^= 0xFF
-    assert the_one(data).kind == "foreign"
+    assert only_finding(data).kind == "foreign"
 
 
 def test_a_page_of_zeros_is_zeros():
-    assert the_one(put(written(), 9, np.zeros(PAGE_BYTES, np.uint8))) == Finding(
+    assert only_finding(with_content(written(), 9, np.zeros(PAGE_BYTES, np.uint8))) == Finding(
         kind="zeros", offset=9 * PAGE_BYTES, bytes=PAGE_BYTES, detail="the page contains zeros"
     )
 
@@ -77,29 +77,29 @@ def test_a_page_that_is_right_up_to_a_place_was_torn(right):
     start = 9 * PAGE_BYTES
     data = written()
     data[start + right : start + PAGE_BYTES] = 0
-    finding = the_one(data)
+    finding = only_finding(data)
     assert finding.kind == "torn"
     assert f"right up to byte {start + right} and contains zeros after it" in finding.detail
 
 
 def test_a_page_whose_rest_is_of_an_older_checkpoint_was_torn():
     data = written()
-    put(data, 9, page(9, checkpoint=2))
+    with_content(data, 9, page(9, checkpoint=2))
     data[9 * PAGE_BYTES : 9 * PAGE_BYTES + 2048] = page(9)[:2048]
-    finding = the_one(data)
+    finding = only_finding(data)
     assert (finding.kind, "other bytes after it" in finding.detail) == ("torn", True)
 
 
 @settings(deadline=None)
 @given(checkpoint=st.integers(0, 4095).filter(lambda c: c != PLACE.checkpoint), number=st.integers(0, PAGES - 1))
 def test_a_page_of_another_checkpoint_at_its_place_is_stale(checkpoint, number):
-    finding = the_one(put(written(), number, page(number, checkpoint=checkpoint)))
+    finding = only_finding(with_content(written(), number, page(number, checkpoint=checkpoint)))
     assert (finding.kind, finding.offset) == ("stale", number * PAGE_BYTES)
     assert finding.detail == f"the page is from checkpoint {checkpoint} at the same place"
 
 
 @pytest.mark.parametrize(
-    ("there", "says"),
+    ("there", "expected_text"),
     [
         (page(400), "rank 5, tensor 2, offset 1638400 of checkpoint 3"),
         (page(9, rank=6), "rank 6, tensor 2, offset 36864 of checkpoint 3"),
@@ -108,30 +108,33 @@ def test_a_page_of_another_checkpoint_at_its_place_is_stale(checkpoint, number):
     ],
     ids=["another page", "another rank", "another tensor", "all of it"],
 )  # fmt: skip
-def test_a_page_of_ours_at_the_wrong_place_is_misplaced_and_says_where_it_belongs(there, says):
-    finding = the_one(put(written(), 9, there))
+def test_a_page_of_ours_at_the_wrong_place_is_misplaced_and_states_where_it_belongs(there, expected_text):
+    finding = only_finding(with_content(written(), 9, there))
     assert (finding.kind, finding.offset) == ("misplaced", 9 * PAGE_BYTES)
-    assert says in finding.detail
+    assert expected_text in finding.detail
 
 
 def test_bytes_that_nobody_of_this_run_wrote_are_foreign():
     noise = np.random.default_rng(1).integers(0, 256, PAGE_BYTES, dtype=np.uint8)
-    assert the_one(put(written(), 9, noise)).kind == "foreign"
-    assert the_one(put(written(), 9, Content(8).expected(PLACE, 9 * PAGE_BYTES, PAGE_BYTES))).kind == "foreign"
+    assert only_finding(with_content(written(), 9, noise)).kind == "foreign"
+    assert (
+        only_finding(with_content(written(), 9, Content(8).expected(PLACE, 9 * PAGE_BYTES, PAGE_BYTES))).kind
+        == "foreign"
+    )
 
 
-def test_the_last_page_which_is_not_whole_is_looked_at_too():
+def test_the_last_page_which_is_not_complete_is_looked_at_too():
     data = written()
     data[PAGES * PAGE_BYTES :] = 0
-    assert found(data) == (1, [("zeros", PAGES * PAGE_BYTES, 700)])
+    assert findings_of(data) == (1, [("zeros", PAGES * PAGE_BYTES, 700)])
 
 
 def test_neighbours_of_one_kind_are_one_finding_and_every_page_counts():
     data = written()
     data[9 * PAGE_BYTES : 12 * PAGE_BYTES] = 0
-    put(data, 12, page(12, checkpoint=1))
+    with_content(data, 12, page(12, checkpoint=1))
     data[20 * PAGE_BYTES : 21 * PAGE_BYTES] = 0
-    assert found(data) == (
+    assert findings_of(data) == (
         5,
         [
             ("zeros", 9 * PAGE_BYTES, 3 * PAGE_BYTES),
@@ -141,7 +144,7 @@ def test_neighbours_of_one_kind_are_one_finding_and_every_page_counts():
     )
 
 
-def test_only_the_first_findings_are_told_and_all_are_counted():
+def test_only_the_first_findings_are_reported_and_all_are_counted():
     data = written()
     for number in range(0, PAGES, 2):
         data[number * PAGE_BYTES] ^= 1

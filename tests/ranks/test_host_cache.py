@@ -14,7 +14,7 @@ from pytest_ckpt.targets.protocol import CachedBytes
 SIZE = 1000
 
 
-class Alone:
+class SingleRank:
     leads_host, host = True, "here"
 
     def any_of(self, value: bool) -> bool:
@@ -24,7 +24,7 @@ class Alone:
         return value
 
 
-class Quiet:
+class IdleActivity:
     """An activity that ignores the phases."""
 
     def in_phase(self, _name: str) -> contextlib.AbstractContextManager[None]:
@@ -61,5 +61,5 @@ class Counted:
     ],
 )
 def test_a_cached_checkpoint_is_seen_among_many_that_are_not(store, holds):
-    cache = HostCache(Alone(), Quiet(), store, "subject")
+    cache = HostCache(SingleRank(), IdleActivity(), store, "subject")
     assert cache.caches_more_than(0.01, store.all_files()) is holds

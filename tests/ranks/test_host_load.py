@@ -9,7 +9,7 @@ import pytest
 from pytest_ckpt.ranks.process import host_load
 from pytest_ckpt.ranks.process.host_load import HostLoadWatch
 from pytest_ckpt.support.processor_times import HostTimes
-from tests.support.one_rank import Alone
+from tests.support.one_rank import SingleRankGroup
 
 
 class Machine:
@@ -42,7 +42,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_what_ranks_did_not_use_others_did(machine: Machine) -> None:
-    watch = HostLoadWatch(Alone())
+    watch = HostLoadWatch(SingleRankGroup())
     machine.average = 3.5
     with watch.spanning("storm", "shifted"):
         machine.spend(10.0, idle=8.0, steal=1.0, own=5.0)
@@ -56,7 +56,7 @@ def test_what_ranks_did_not_use_others_did(machine: Machine) -> None:
 
 
 def test_one_busy_operation_of_a_quiet_span_counts(machine: Machine) -> None:
-    watch = HostLoadWatch(Alone())
+    watch = HostLoadWatch(SingleRankGroup())
     with watch.spanning("operations"):
         for number in range(1, 10):
             began = watch.begin()
@@ -68,7 +68,7 @@ def test_one_busy_operation_of_a_quiet_span_counts(machine: Machine) -> None:
 
 
 def test_a_short_operation_is_a_part_of_its_span_only(machine: Machine) -> None:
-    watch = HostLoadWatch(Alone())
+    watch = HostLoadWatch(SingleRankGroup())
     with watch.spanning("operations"):
         began = watch.begin()
         machine.spend(0.5, idle=0.0)
@@ -80,7 +80,7 @@ def test_a_short_operation_is_a_part_of_its_span_only(machine: Machine) -> None:
 
 
 def test_an_operation_of_no_span_and_a_span_without_time_are_not_counted(machine: Machine) -> None:
-    watch = HostLoadWatch(Alone())
+    watch = HostLoadWatch(SingleRankGroup())
     began = watch.begin()
     machine.spend(5.0, idle=0.0)
     watch.end(began, "canaries")
@@ -90,8 +90,8 @@ def test_an_operation_of_no_span_and_a_span_without_time_are_not_counted(machine
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_without_counts_nothing_is_said(machine: Machine, leads: bool) -> None:
-    group = Alone()
+def test_without_counts_nothing_is_reported(machine: Machine, leads: bool) -> None:
+    group = SingleRankGroup()
     group.leads_host = leads
     if leads:
         machine.times = None

@@ -12,7 +12,7 @@ DIRECT, BUFFERED = "around the page cache", "through the page cache"
 
 
 @pytest.mark.parametrize(
-    ("ways", "says"),
+    ("ways", "expected_text"),
     [
         # One rank of each host reads; the others report nothing.
         ([DIRECT, "", DIRECT, ""], DIRECT),
@@ -20,6 +20,6 @@ DIRECT, BUFFERED = "around the page cache", "through the page cache"
         ([BUFFERED, "", DIRECT, "", BUFFERED, ""], f"{BUFFERED} on 2 hosts, {DIRECT} on 1 host"),
     ],
 )
-def test_the_way_of_reads_is_that_of_every_host_and_not_of_rank_0_s_alone(ways: list[str], says: str) -> None:
+def test_the_way_of_reads_is_that_of_every_host_and_not_of_rank_0_s_alone(ways: list[str], expected_text: str) -> None:
     scenario = SimpleNamespace(_group=SimpleNamespace(gather=lambda _own: ways))
-    assert InterferenceScenario._io_modes_text(scenario, ways[0]) == says
+    assert InterferenceScenario._io_modes_text(scenario, ways[0]) == expected_text

@@ -27,7 +27,7 @@ class Clock:
         self.now += seconds
 
 
-class Alone:
+class SingleRank:
     rank, size = 0, 1
 
     def share(self, value):
@@ -77,7 +77,7 @@ def endured(monkeypatch, capfd):
         monkeypatch.setattr(endurance, "MAXIMUM_ENDURANCE_SAVES", maximum)
         monkeypatch.setattr(endurance, "FACTS_OF_ENDURANCE", reported)
         do = Saves(clock, seconds)
-        LongRun(Alone(), Activity(), do, strategy=None, store=None, after=3).endure(asked)
+        LongRun(SingleRank(), Activity(), do, strategy=None, store=None, after=3).endure(asked)
         (event,) = do.sent
         return do, event.found
 

@@ -17,20 +17,20 @@ from pytest_ckpt.ranks.scenarios import many_names
 from pytest_ckpt.ranks.scenarios.many_names import ManyNamesScenario
 from pytest_ckpt.sizing.many_names import REMOVALS, STEPS, ManyNames
 from pytest_ckpt.targets.posix.store import PosixNames
-from tests.support.one_rank import Alone
+from tests.support.one_rank import SingleRankGroup
 
 SUBJECT = Subject(model="made", mode="test")
 NAMES = ManyNames(files=40, directories=4, checkpoint_files=5)
 FILE = "group-0000/directory-0000001/file-00000013"
 
 
-class AmongHosts(Alone):
+class AmongHosts(SingleRankGroup):
     """A group of one rank that claims to span several hosts, so that the rank waits for names."""
 
     spans_hosts = True
 
 
-class Told:
+class RecordedOperations:
     """Fake operations of a subject; they record the steps and results that rank 0 reports."""
 
     subject = SUBJECT
@@ -83,10 +83,10 @@ class Forgetful(PosixNames):
         return True
 
 
-def measured(tree: PosixNames, group: Alone | None = None) -> tuple[Metadata, Told]:
-    told = Told()
+def measured(tree: PosixNames, group: SingleRankGroup | None = None) -> tuple[Metadata, RecordedOperations]:
+    told = RecordedOperations()
     ManyNamesScenario(
-        group or Alone(), Activity(), told, Cache(), tree=tree, names=NAMES,  # type: ignore[arg-type]
+        group or SingleRankGroup(), Activity(), told, Cache(), tree=tree, names=NAMES,  # type: ignore[arg-type]
     ).measure()  # fmt: skip
     (found,) = told.found
     return found, told

@@ -16,10 +16,10 @@ from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.files import files_of, shard_files
 from pytest_ckpt.sizing.models import layout
 from tests.support.bare_dcp import load_bare
-from tests.support.one_rank import Alone
+from tests.support.one_rank import SingleRankGroup
 from tests.support.posix_files import (
     CHECKPOINT,
-    assert_that_each_checkpoint_comes_back,
+    assert_each_checkpoint_loads,
     clock_of,
     committed_in,
     load,
@@ -36,7 +36,7 @@ ALL = {*LARGE, *SMALL, ".metadata"}
 HEAD_BYTES, MAXIMUM_TAIL_BYTES = 704, 900
 
 
-class OneRank(Alone):
+class OneRank(SingleRankGroup):
     def largest(self, value):
         return value
 
@@ -72,7 +72,7 @@ def test_a_rank_has_two_files_of_like_size_and_the_first_has_the_small_ones(engi
 
 
 def test_every_byte_comes_back_of_each_checkpoint(engine, tmp_path):
-    assert_that_each_checkpoint_comes_back(engine, tmp_path, SHARD.bytes)
+    assert_each_checkpoint_loads(engine, tmp_path, SHARD.bytes)
 
 
 def test_another_checkpoint_in_its_place_is_found_in_its_large_and_small_files(engine, tmp_path):
@@ -114,7 +114,7 @@ def test_a_file_of_either_writer_that_has_grown_is_found(engine, tmp_path, name)
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("name", [*LARGE, "common.pt", "metadata.json"])
-def test_what_any_writer_meets_is_heard(engine, tmp_path, name):
+def test_an_error_of_any_writer_is_raised(engine, tmp_path, name):
     """An error in a thread of the library fails the save.
 
     The library itself ignores the error, and its save would succeed without the data.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.ranks.process import numa
 from pytest_ckpt.ranks.process.numa import AS_STARTED, BINDING, ONE_NODE_A_RANK, bind_to_numa_node, cores_of_rank
-from tests.support.one_rank import Alone
+from tests.support.one_rank import SingleRankGroup
 
 TWO = {0: frozenset({0, 1, 2, 3}), 1: frozenset({4, 5, 6, 7})}
 ALL = TWO[0] | TWO[1]
@@ -53,7 +53,7 @@ def test_of_a_node_a_rank_takes_what_it_may_use() -> None:
     assert [cores_of_rank(place, [some, some], TWO) for place in (0, 1)] == [{3}, {4, 5}]
 
 
-class TwoRanks(Alone):
+class TwoRanks(SingleRankGroup):
     """A group of two ranks on one host. Both ranks may use the same cores."""
 
     size, ranks_of_host = 2, (0, 1)
@@ -82,6 +82,6 @@ def test_whether_a_rank_was_bound_is_a_fact(monkeypatch: pytest.MonkeyPatch, ref
     assert (os.getpid() in taken) is not refuses
 
 
-def test_on_a_host_of_one_node_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_host_of_one_node_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numa, "numa_nodes", lambda: {0: ALL})
     assert bind_to_numa_node(TwoRanks()) == {}

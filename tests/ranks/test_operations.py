@@ -18,9 +18,9 @@ from pytest_ckpt.ranks.strategies import protocol
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.targets.posix.checkpoint import DirectorySyncs
 from pytest_ckpt.targets.posix.store import PosixStore
-from tests.support.made_measurement import measurement, outcome
-from tests.support.one_rank import Alone
-from tests.support.own_files_engine import FILES, LeavesTheCommit, OwnFilesEngine
+from tests.support.one_rank import SingleRankGroup
+from tests.support.self_committing_engine import FILES, CommitOmittingEngine, SelfCommittingEngine
+from tests.support.synthetic_measurement import measurement, outcome
 
 SUBJECT = Subject(model="made", mode="test")
 
@@ -29,14 +29,14 @@ class Shard:
     bytes, files = 0, ()
 
 
-class LosesTheCommit(PosixStore):
+class StoreWithLostCommit(PosixStore):
     """A store whose commit returns without an error but does not take effect."""
 
     def is_committed(self, ref):
         return False
 
 
-class LeavesAFile(OwnFilesEngine):
+class StoreWithLeftover(SelfCommittingEngine):
     """An engine that creates one file that it does not finish."""
 
     def save(self, draft, clock):
@@ -49,17 +49,17 @@ def activity(capfd):
     return Activity()
 
 
-def saved(tmp_path, activity, kind=PosixStore, engine=OwnFilesEngine):
+def saved(tmp_path, activity, kind=PosixStore, engine=SelfCommittingEngine):
     store = kind(tmp_path)
     store.prepare(SUBJECT.slug)
-    do = Operations(Alone(), activity, SUBJECT, Shard(), store)
-    made = engine(rank=0, content=Content(3), group=Alone())
-    strategy = SyncStrategy(engine=made, store=store, group=Alone(), activity=activity)
+    do = Operations(SingleRankGroup(), activity, SUBJECT, Shard(), store)
+    made = engine(rank=0, content=Content(3), group=SingleRankGroup())
+    strategy = SyncStrategy(engine=made, store=store, group=SingleRankGroup(), activity=activity)
     operation = do.save(strategy, 1)
     return do, operation, strategy, store
 
 
-ENGINES = pytest.mark.parametrize("engine", [OwnFilesEngine, LeavesTheCommit])
+ENGINES = pytest.mark.parametrize("engine", [SelfCommittingEngine, CommitOmittingEngine])
 
 
 @ENGINES
@@ -72,7 +72,7 @@ def test_every_durable_call_is_counted_before_it_is_made_and_when_it_has_returne
 
 
 @pytest.fixture
-def of_directories(monkeypatch):
+def fsync_of_directories(monkeypatch):
     """Return a function that replaces os.fsync by another function, but only for directories.
 
     The returned function returns a list, to which each call of fsync on a directory adds the directory's name.
@@ -94,9 +94,9 @@ def of_directories(monkeypatch):
 
 @ENGINES
 def test_the_directories_that_are_counted_are_those_that_fsync_was_called_for(
-    tmp_path, activity, of_directories, engine
+    tmp_path, activity, fsync_of_directories, engine
 ):
-    called = of_directories(os.fsync)
+    called = fsync_of_directories(os.fsync)
     do, _, strategy, _ = saved(tmp_path, activity, engine=engine)
     do.save(strategy, 2)
     assert len(called) == 4, "two a save: the checkpoint's directory, and the directory that its final name is in"
@@ -108,8 +108,8 @@ def test_the_directories_that_are_counted_are_those_that_fsync_was_called_for(
 
 @ENGINES
 @pytest.mark.parametrize("which", [0, 1], ids=["the checkpoint's", "the one above"])
-def test_an_fsync_of_a_directory_that_raises_is_no_save(tmp_path, activity, of_directories, which, engine):
-    called = of_directories(lambda _: refuse() if len(called) > which else None)
+def test_an_fsync_of_a_directory_that_raises_is_no_save(tmp_path, activity, fsync_of_directories, which, engine):
+    called = fsync_of_directories(lambda _: refuse() if len(called) > which else None)
 
     def refuse():
         raise OSError(errno.EIO, "Input/output error")
@@ -136,13 +136,13 @@ def test_an_fsync_of_a_directory_that_is_left_out_fails(tmp_path, activity, monk
 
 def test_a_strategy_that_leaves_names_pending_fails(tmp_path, activity, monkeypatch):
     monkeypatch.setattr(protocol, "await_durable_names", lambda saved, *_: saved)
-    durability = saved(tmp_path, activity, engine=LeavesTheCommit)[0].durability()
+    durability = saved(tmp_path, activity, engine=CommitOmittingEngine)[0].durability()
     assert (durability.directories, durability.directories_synced) == (2, 1)
     assert outcome("DURABLE-CALLS", measurement(durability=durability)) == "failed"
 
 
 def test_the_report_is_told_how_long_the_fsync_of_the_directory_took(tmp_path, activity):
-    do = saved(tmp_path, activity, engine=LeavesTheCommit)[0]
+    do = saved(tmp_path, activity, engine=CommitOmittingEngine)[0]
     facts = do.added_facts()
     assert list(facts) == ["directory"]
     assert facts["directory"].startswith("fsync by one rank of each host")
@@ -155,8 +155,8 @@ def test_the_fsync_of_an_engine_that_commits_itself_is_not_one_of_ours(tmp_path,
 @pytest.mark.parametrize(
     ("kind", "engine"),
     [
-        (LosesTheCommit, OwnFilesEngine),
-        (PosixStore, LeavesAFile),
+        (StoreWithLostCommit, SelfCommittingEngine),
+        (PosixStore, StoreWithLeftover),
     ],
 )
 def test_a_durable_call_that_never_returned_fails(tmp_path, activity, kind, engine):
@@ -182,7 +182,7 @@ def test_a_number_that_is_saved_again_has_another_reference_and_its_own_files(tm
     assert {e.name for e in store.open(again.ref, Clock(activity=activity)).entries()} == set(again.names)
 
 
-def test_a_save_that_blocks_tells_its_points_apart(tmp_path, activity):
+def test_a_save_that_blocks_separates_its_points(tmp_path, activity):
     _, operation, _, _ = saved(tmp_path, activity)
     assert operation.stored_seconds <= operation.seconds
     assert operation.returned_seconds == operation.staged_seconds >= operation.stored_seconds

@@ -114,7 +114,7 @@ def test_when_the_other_save_is_over_the_rest_does_not_wait(clock: Clock) -> Non
     assert clock.now == pytest.approx(100.5)
 
 
-def test_a_store_of_parts_gets_whole_parts(clock: Clock) -> None:
+def test_a_store_of_parts_gets_complete_parts(clock: Clock) -> None:
     _, draft, save = begun(clock, 8 * PIECE, 4.0)
     draft.part_bytes = 4 * PIECE
     save.create("a", 8 * PIECE).write_at(0, bytes(4 * PIECE))

@@ -10,14 +10,14 @@ from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.ranks.training import change
 from pytest_ckpt.sizing.models import layout
-from tests.support.made_job_patterns import PAUSED, TWO_RANKS
-from tests.support.one_rank import Alone
+from tests.support.one_rank import SingleRankGroup
 from tests.support.posix_files import clock_of, committed_in, draft_in
+from tests.support.synthetic_job_patterns import PAUSED, TWO_RANKS
 
 SHARD = layout("llama3-8b", mode="open", processes=1, scale=1e-5).rank(0)
 
 
-class Group(Alone):
+class Group(SingleRankGroup):
     """A group of one rank, whose duplicate is the group itself."""
 
     def duplicate(self, activity):
@@ -78,7 +78,7 @@ def test_the_copy_is_written_once_and_then_the_state_again(tmp_path):
     assert made.verify(2).fault_count == 0
 
 
-def test_pauses_are_made_where_they_are_asked_for_and_stand_apart_in_the_phases(tmp_path, monkeypatch):
+def test_pauses_are_made_where_they_are_requested_and_stand_apart_in_the_phases(tmp_path, monkeypatch):
     slept = []
     monkeypatch.setattr(time, "sleep", slept.append)
     for pauses, wanted in ((False, []), (True, [0.02] * 3)):

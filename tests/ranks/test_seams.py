@@ -20,7 +20,7 @@ from pytest_ckpt.support.processes import end_launch
 from pytest_ckpt.targets.schemes import create_target, known_targets, spec_of
 from tests.support import CHECKOUT
 from tests.support.late_strategy import LANE
-from tests.support.own_files_engine import FILES
+from tests.support.self_committing_engine import FILES
 from tests.support.targets.memory import memory_server
 from tests.support.targets.memory_store import SPEC
 
@@ -54,7 +54,7 @@ def start(area, tmp_path, **environment):
     )
 
 
-def test_a_save_that_returns_early_and_an_engine_that_commits_itself_come_back_whole(storage, tmp_path):
+def test_a_save_that_returns_early_and_an_engine_that_commits_itself_come_back_complete(storage, tmp_path):
     process = start(storage.create_area("seams"), tmp_path)
     output, complaint = process.communicate(timeout=_SECONDS)
     assert process.returncode == 0, complaint.decode()

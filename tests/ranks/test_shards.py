@@ -33,7 +33,7 @@ def content():
     return Content(7)
 
 
-def made(engine, shard, **part):
+def engine_for(engine, shard, **part):
     make = engine_maker(built_in(engine).make)
     return make(shard=shard, content=content(), group=None, activity=Activity(), options=replace(OPTIONS, **part))
 
@@ -41,7 +41,7 @@ def made(engine, shard, **part):
 def save(engine, directory, of, ranks):
     # Rank 0 writes the index, which every rank reads.
     for rank in {0, *ranks} if engine == "safetensors" else ranks:
-        saving = made(engine, of.rank(rank))
+        saving = engine_for(engine, of.rank(rank))
         saving.fill(5)
         saving.save(draft_in(directory), clock_of())
 
@@ -51,7 +51,7 @@ def load(engine, directory, pieces, steps_of_others=0):
 
     ``steps_of_others`` is the number of additional load steps of other ranks.
     """
-    loader = ShardsInTurn([functools.partial(made, engine, p.shard, part=p.part, parts=p.parts) for p in pieces])
+    loader = ShardsInTurn([functools.partial(engine_for, engine, p.shard, part=p.part, parts=p.parts) for p in pieces])
     committed = committed_in(directory)
     checks, loaded = [], 0
     for _again in range(2):
@@ -111,7 +111,7 @@ def test_two_shards_are_loaded_in_turn_and_those_who_have_more_are_waited_for(en
     assert load(engine, tmp_path, joined(ONE_COPY).of(0), steps_of_others) == (size, size, [])
 
 
-def test_who_has_nothing_to_read_waits(engine, tmp_path):
+def test_a_reader_without_data_waits(engine, tmp_path):
     assert load(engine, tmp_path, (), 4) == (0, 0, [])
 
 

@@ -51,7 +51,7 @@ def test_an_error_is_raised_when_nobody_works_any_more_and_the_crew_works_on(poo
     assert sorted(again) == [0, 1, 2]
 
 
-def test_who_was_dismissed_ends_and_others_can_be_called(pool):
+def test_dismissed_threads_end_and_new_threads_can_start(pool):
     threads = set()
     pool.work(lambda _number: threads.add(threading.current_thread()), 3)
     pool.dismiss()

@@ -14,7 +14,7 @@ ROUNDING = 1e-9
 seconds = st.floats(0.001, 1000.0)
 
 
-def own(*steps, **facts):
+def rank_operation(*steps, **facts):
     """Return a measurement of one rank. Its time is the sum of ``steps``, and its phases add up to this time."""
     whole = sum(steps)
     return RankOperation(
@@ -23,7 +23,7 @@ def own(*steps, **facts):
 
 
 def loads_of(steps_of_ranks):
-    return combine("load", 1, 1, [own(*steps) for steps in steps_of_ranks])
+    return combine("load", 1, 1, [rank_operation(*steps) for steps in steps_of_ranks])
 
 
 @st.composite
@@ -42,8 +42,8 @@ def saves(draw):
     times = draw(st.lists(seconds, min_size=1, max_size=9))
     directory, commit, late = draw(seconds), draw(seconds), draw(st.floats(-0.001, 0.001))
     committed = max(times) + directory + commit + late
-    first = own(times[0], directory_seconds=directory, commit_seconds=commit, committed_seconds=committed)
-    return [first, *(own(time) for time in times[1:])]
+    first = rank_operation(times[0], directory_seconds=directory, commit_seconds=commit, committed_seconds=committed)
+    return [first, *(rank_operation(time) for time in times[1:])]
 
 
 @given(steps=loads())
@@ -75,7 +75,7 @@ def test_ranks_that_are_slow_in_turns_wait_for_nobody():
     ids=["none", "the other rank is the slowest then", "both", "only that of the faster rank"],
 )
 def test_a_load_was_stalled_for_as_long_as_it_would_have_ended_sooner(stalls, stalled):
-    ranks = [own(2.0, stalled_seconds=stalls[0]), own(3.0, stalled_seconds=stalls[1])]
+    ranks = [rank_operation(2.0, stalled_seconds=stalls[0]), rank_operation(3.0, stalled_seconds=stalls[1])]
     assert combine("load", 1, 1, ranks).stalled_seconds == pytest.approx(stalled)
     assert combine("save", 1, 1, ranks).stalled_seconds is None
 
@@ -87,11 +87,11 @@ def test_a_load_was_stalled_for_as_long_as_it_would_have_ended_sooner(stalls, st
 )
 def test_copies_count_as_far_as_all_ranks_could_have_gone_on_sooner(copies, copying):
     blocked = [
-        own(9.0, returned_seconds=s, staged_seconds=s, copying_seconds=c)
+        rank_operation(9.0, returned_seconds=s, staged_seconds=s, copying_seconds=c)
         for s, c in zip((2.0, 3.0), copies, strict=True)
     ]
     assert combine("save", 1, 1, blocked).copying_seconds == pytest.approx(copying)
-    assert combine("load", 1, 1, [own(2.0)]).copying_seconds is None
+    assert combine("load", 1, 1, [rank_operation(2.0)]).copying_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_copies_count_as_far_as_all_ranks_could_have_gone_on_sooner(copies, copy
 )
 @pytest.mark.parametrize("kind", ["save", "load"])
 def test_waits_for_a_cpu_count_as_far_as_the_slowest_ranks_time_rests_on_them(kind, waits, starved):
-    ranks = [own(2.0, starved_seconds=waits[0]), own(3.0, starved_seconds=waits[1])]
+    ranks = [rank_operation(2.0, starved_seconds=waits[0]), rank_operation(3.0, starved_seconds=waits[1])]
     assert combine(kind, 1, 1, ranks).starved_seconds == pytest.approx(starved)
 
 
 def test_waits_for_a_cpu_take_nothing_from_the_commit():
-    ranks = [own(2.0, starved_seconds=2.0, commit_seconds=5.0, committed_seconds=7.0)]
+    ranks = [rank_operation(2.0, starved_seconds=2.0, commit_seconds=5.0, committed_seconds=7.0)]
     assert combine("save", 1, 1, ranks).starved_seconds == pytest.approx(2.0)
 
 
@@ -139,7 +139,11 @@ def test_the_phases_of_a_save_add_up_with_the_commit_that_rank_0_does_for_all(ra
 
 
 def test_bytes_are_durable_when_the_longest_fsync_of_the_directory_has_returned():
-    ranks = [own(1.0, directory_seconds=0.2, commit_seconds=0.5, committed_seconds=4.8), own(4.0), own(3.0)]
+    ranks = [
+        rank_operation(1.0, directory_seconds=0.2, commit_seconds=0.5, committed_seconds=4.8),
+        rank_operation(4.0),
+        rank_operation(3.0),
+    ]
     ranks[2] = dataclasses.replace(ranks[2], directory_seconds=0.3)
     save = combine("save", 1, 1, ranks)
     assert (save.seconds, save.stored_seconds, save.phases["directory"]) == (4.8, pytest.approx(4.3), 0.3)
@@ -147,20 +151,20 @@ def test_bytes_are_durable_when_the_longest_fsync_of_the_directory_has_returned(
 
 
 def test_waiting_for_the_slowest_shows_as_coordination():
-    ranks = [own(1.0, commit_seconds=0.5, committed_seconds=4.6), own(4.0)]
+    ranks = [rank_operation(1.0, commit_seconds=0.5, committed_seconds=4.6), rank_operation(4.0)]
     save = combine("save", 1, 1, ranks)
     assert (save.seconds, save.slowest_rank, save.rank0_seconds) == (4.6, 1, 1.0)
     assert save.phases["coordination"] == pytest.approx(0.1)
 
 
-def test_number_checkpoint_and_bytes_are_told():
-    load = combine("load", 5, 2, [own(1.0, bytes=10), own(1.0, bytes=32)])
+def test_number_checkpoint_and_bytes_are_reported():
+    load = combine("load", 5, 2, [rank_operation(1.0, bytes=10), rank_operation(1.0, bytes=32)])
     assert (load.kind, load.index, load.checkpoint, load.bytes) == ("load", 5, 2, 42)
 
 
 def test_resident_bytes_are_added_up_and_unknown_where_one_rank_does_not_know():
-    known = [own(1.0, resident=(3, 10)), own(1.0, resident=(4, 20))]
+    known = [rank_operation(1.0, resident=(3, 10)), rank_operation(1.0, resident=(4, 20))]
     load = combine("load", 1, 1, known)
     assert (load.resident_bytes, load.mapped_bytes) == (7, 30)
-    load = combine("load", 1, 1, [*known, own(1.0)])
+    load = combine("load", 1, 1, [*known, rank_operation(1.0)])
     assert (load.resident_bytes, load.mapped_bytes) == (None, None)

@@ -89,7 +89,7 @@ def test_runs_of_one_job_give_one_pattern(recorded: tuple[str, str], tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("calls", "says"),
+    ("calls", "expected_text"),
     [
         ("pass", "file 0 was left empty"),
         ("out.truncate(5000)", "no write covers byte 0 of file 0"),
@@ -99,16 +99,16 @@ def test_runs_of_one_job_give_one_pattern(recorded: tuple[str, str], tmp_path: P
         ("sys.exit(3)", "The job ended with 3"),
     ],
 )
-def test_a_job_that_is_no_save_is_refused(tmp_path: Path, calls: str, says: str) -> None:
+def test_a_job_that_is_no_save_is_refused(tmp_path: Path, calls: str, expected_text: str) -> None:
     need_strace()
     done = record(tmp_path, IN_PLACE.format(calls=calls))
     assert done.returncode == 4
-    assert (says if "empty" not in says else "leaves no file with data") in done.stderr
+    assert (expected_text if "empty" not in expected_text else "leaves no file with data") in done.stderr
     assert "Traceback" not in done.stderr.replace("Its output", "")
     assert not (tmp_path / "job.pattern.json").exists()
 
 
-def test_without_strace_it_says_what_to_install(
+def test_without_strace_it_states_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -116,7 +116,7 @@ def test_without_strace_it_says_what_to_install(
     assert "strace is not installed" in capsys.readouterr().err
 
 
-def test_a_host_that_permits_no_ptrace_is_told(
+def test_a_host_that_permits_no_ptrace_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in = tmp_path / "strace"
@@ -240,7 +240,7 @@ def test_of_several_saves_the_newest_is_the_pattern_and_the_others_are_counted(t
     assert f"{ALIKE}: 1" in done.stdout
 
 
-def test_a_glob_that_no_directory_has_is_told(tmp_path: Path) -> None:
+def test_a_glob_that_no_directory_has_is_reported(tmp_path: Path) -> None:
     need_strace()
     done = record(tmp_path, SEVERAL, options=("--each=epoch-*",))
     assert done.returncode == 4

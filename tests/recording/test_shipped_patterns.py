@@ -12,7 +12,7 @@ from pytest_ckpt.facts.pattern import OPENS, Pattern, read_pattern
 from pytest_ckpt.sizing.files import replayed_files
 from pytest_ckpt.sizing.models import layout
 from tests.support.library_jobs import JOBS, record_job
-from tests.support.made_job_patterns import RENAMED, TWO_RANKS
+from tests.support.synthetic_job_patterns import RENAMED, TWO_RANKS
 from tests.support.traced_jobs import need_strace, traced_save
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1 / 10_000)
@@ -62,7 +62,7 @@ def test_every_shipped_pattern_has_a_job_and_its_version() -> None:
 
 
 @pytest.mark.parametrize("name", marked(SHIPPED))
-def test_a_library_does_what_the_shipped_pattern_says(name: str, tmp_path: Path) -> None:
+def test_a_library_does_what_the_shipped_pattern_states(name: str, tmp_path: Path) -> None:
     need_strace()
     pytest.importorskip(JOBS[name][0].replace("-", "."))
     recorded = read_pattern(record_job(name, tmp_path).read_text())

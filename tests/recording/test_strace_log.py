@@ -27,12 +27,12 @@ def test_names_are_read_as_they_are() -> None:
     assert call.paths() == ['/d/a "bä']
 
 
-def test_what_failed_is_no_call() -> None:
+def test_failed_calls_are_not_recorded() -> None:
     assert read_log(['7 1.0 unlink("/d/a") = -1 ENOENT (No such file or directory) <0.1>', END]) == []
 
 
 @pytest.mark.parametrize(
-    ("lines", "says"),
+    ("lines", "expected_text"),
     [
         (["7 1.0 write(3</d/a>, "], "line 1 is not a line of strace"),
         (["write(3, 4) = 5"], "line 1 is not a line of strace"),
@@ -41,12 +41,12 @@ def test_what_failed_is_no_call() -> None:
         (["7 2.0 <... write resumed>) = 10 <1.0>", END], "ends a call that never began"),
     ],
 )
-def test_what_is_no_whole_log_is_refused(lines: list[str], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_an_incomplete_log_is_refused(lines: list[str], expected_text: str) -> None:
+    with pytest.raises(ValueError, match=expected_text):
         read_log(lines)
 
 
-def test_names_below_the_directory_of_a_process_are_known_in_calls_that_do_not_say_it():
+def test_names_below_the_directory_of_a_process_are_known_in_calls_that_do_not_state_it():
     """Relative paths of rename and mkdir become absolute paths.
 
     The log states the working directory of a process only in calls of openat, chdir and fchdir.

@@ -14,9 +14,9 @@ import pytest
 from pytest_ckpt import __version__
 from pytest_ckpt.report.html import render, write_certificate
 from pytest_ckpt.support import units
-from tests.support import made_requests
-from tests.support.made_up_run import Document, report, steady
+from tests.support import synthetic_requests
 from tests.support.report_pages import HOSTILE, document, hostile
+from tests.support.synthetic_run import Document, report, steady
 
 FULL_SIZE = "llama3-8b,llama3-70b,llama3-405b,llama3-1t"
 GRADES = ("certified", "not certified", "incomplete", "rehearsal")
@@ -61,7 +61,7 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize("grade", GRADES)
-def test_it_says_the_grade_for_which_cluster_of_which_target(grade: str) -> None:
+def test_it_states_the_grade_for_which_cluster_of_which_target(grade: str) -> None:
     made = document(grade)
     text = Page(render(made)).text
     front = text[: text.index("Limits and their origin")]
@@ -127,7 +127,7 @@ def test_little_is_rendered_honestly(make: Callable[[], Document]) -> None:
     assert not re.search(r"\bNone\b(?! of| may)|\bnan\b|Undefined", page.text)
 
 
-def test_a_failure_is_told_with_rank_host_operation_file_and_errno() -> None:
+def test_a_failure_is_reported_with_rank_host_operation_file_and_errno() -> None:
     text = Page(render(report(fails_after=3))).text
     for phrase in (
         "No space left on device",
@@ -144,7 +144,7 @@ def test_not_run_has_its_reason() -> None:
     assert "not run: llama3-70b in full has 64 ranks and 8 were requested" in text
 
 
-def test_what_could_not_be_measured_is_said() -> None:
+def test_what_could_not_be_measured_is_reported() -> None:
     made = document("contract only")
     text = Page(render(made)).text
     assert "could not be measured" in text
@@ -228,7 +228,7 @@ def test_many_operations_list_the_slowest() -> None:
     assert len(raw.encode()) < 3_000_000
 
 
-def test_what_hosts_waited_for_outside_the_clocks_is_told() -> None:
+def test_what_hosts_waited_for_outside_the_clocks_is_reported() -> None:
     made = document("certified")
     assert "Waited for other hosts" not in Page(render(made)).text
     late = {
@@ -251,27 +251,27 @@ def test_what_hosts_waited_for_outside_the_clocks_is_told() -> None:
 def test_requests_to_an_object_store_are_listed_by_endpoint_and_kind() -> None:
     made = report(models="llama3-8b", ranks=8)
     assert "Requests to the object store" not in Page(render(made)).text
-    made["measurements"][0]["requests"] = made_requests.requests(again=2)
+    made["measurements"][0]["requests"] = synthetic_requests.requests(again=2)
     text = " ".join(Page(render(made)).text.split())
-    for endpoint in (made_requests.ONE, made_requests.OTHER):
+    for endpoint in (synthetic_requests.ONE, synthetic_requests.OTHER):
         for kind in ("begin upload", "put part", "end upload"):
             assert f"{endpoint}: {kind}" in text
     assert "84 ms" in text
     # Requests that got no answer have no times.
-    assert f"{made_requests.OTHER}: put 5 4 4 1 s – – –" in text
+    assert f"{synthetic_requests.OTHER}: put 5 4 4 1 s – – –" in text
 
 
 def test_of_requests_to_many_endpoints_the_slowest_are_listed_and_all_are_counted() -> None:
     made = report(models="llama3-8b", ranks=8)
-    rows = [made_requests.row(f"https://gw{number}.example", "get", 10, number / 1000) for number in range(1, 100)]
-    made["measurements"][0]["requests"] = [*rows, made_requests.row("https://silent.example", "get", 10, None)]
+    rows = [synthetic_requests.row(f"https://gw{number}.example", "get", 10, number / 1000) for number in range(1, 100)]
+    made["measurements"][0]["requests"] = [*rows, synthetic_requests.row("https://silent.example", "get", 10, None)]
     text = " ".join(Page(render(made)).text.split())
     assert "Listed are 60 of 100 kinds at an endpoint" in text
     assert "https://silent.example: get" in text
     assert [n for n in range(1, 100) if f"https://gw{n}.example: get" in text] == list(range(41, 100))
 
 
-def test_what_each_host_moved_is_told_beside_what_its_network_carries() -> None:
+def test_what_each_host_moved_is_reported_beside_what_its_network_carries() -> None:
     made = document("1,024 ranks")
     assert "Throughput of each host" not in Page(render(made)).text
     rates = {"sends_bytes_per_second": 25e9, "receives_bytes_per_second": 24e9}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.report import certificate_charts, charts
 from pytest_ckpt.report.certificate_charts import goodput_chart
 from pytest_ckpt.report.svg import Axis, escape, round_step
-from tests.support.made_up_run import report
+from tests.support.synthetic_run import report
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e6)
 
@@ -67,7 +67,7 @@ def test_operations_that_never_ran_keep_their_place() -> None:
     assert "3 of 10 saves" in (picture.findtext("desc") or "")
 
 
-def test_what_breaks_the_limit_is_a_cross() -> None:
+def test_a_save_over_the_limit_is_a_cross() -> None:
     (ran,) = report(models="llama3-8b", ranks=8)["measurements"]
     saves = [o for o in ran["operations"] if o["kind"] == "save"]
     slowest = sorted(o["seconds"] for o in saves)

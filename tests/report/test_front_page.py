@@ -12,7 +12,7 @@ from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.report import front, view
 from pytest_ckpt.report.html import render
 from pytest_ckpt.support.units import format_seconds
-from tests.support import browser, made_up_run, report_pages
+from tests.support import browser, report_pages, synthetic_run
 
 
 def verdict(name, subject="a", outcome="met", severity="required", reason="", detail=""):
@@ -157,7 +157,7 @@ def test_a_late_time_of_clients_that_are_too_slow_is_marked_as_not_judged():
     assert all('class="over"' not in row and row.endswith(">–</td>") for row in late)
 
 
-def test_failures_come_first_each_with_its_step_and_what_asks_for_the_same_stands_together():
+def test_failures_come_first_with_their_steps_and_equal_steps_are_grouped():
     points = front.open_points(
         document(
             verdict("LOAD", outcome="not run", reason="no test"),
@@ -183,7 +183,7 @@ def test_what_is_known_to_cure_a_failure_is_the_step():
     assert point.next_step == "mount with actimeo=0"
 
 
-def test_what_a_check_was_not_given_is_named_with_its_option():
+def test_missing_inputs_of_a_check_are_named_with_their_option():
     names = ("STALE.attributes", "VISIBLE.read-after-close", "DURABLE.power-cut", "ERRORS.full")
     lacking = [verdict(*name.split("."), outcome="not run", reason="not given") for name in names]
     points = front.open_points(document(*lacking, verdict("FAILOVER", outcome="not run", reason="not given")))
@@ -213,7 +213,7 @@ def test_the_matrix_shows_the_worst_and_never_hides_a_failure():
 
 
 @pytest.mark.parametrize("subjects", [("a",), ("a", "b")], ids=["a line", "a table"])
-def test_what_is_advisory_is_called_so_beside_its_failure(subjects):
+def test_what_is_advisory_is_called_so_next_to_its_failure(subjects):
     """A failed advisory requirement is marked as advisory, because the page may also state that the run passed."""
     made = report_pages.document("certified")
     like = made["requirements"][0]
@@ -256,7 +256,7 @@ def test_the_first_page_answers_a_buyer_in_this_order():
     assert order == sorted(order)
 
 
-def test_a_run_without_a_declared_tester_says_so():
+def test_a_run_without_a_declared_tester_reports_it():
     page = render({**report_pages.document("certified"), "system": None})
     assert "<dt>Tested by</dt><dd>not declared" in page
 
@@ -280,16 +280,16 @@ def test_the_network_of_the_slowest_host_is_on_the_first_page():
 @pytest.mark.skipif(not browser.CHROMIUM, reason="Chromium is not installed")
 @pytest.mark.parametrize(("save", "sheets"), [(0.001, 4), (0.3, 5)], ids=["passes", "fails"])
 def test_a_smoke_run_takes_few_sheets(tmp_path, save, sheets):
-    made_up_run.make_run(tmp_path / "run", options={"ckpt_gate_table": "auto", "ckpt_cluster": "16000"}, save=save)
+    synthetic_run.write_run(tmp_path / "run", options={"ckpt_gate_table": "auto", "ckpt_cluster": "16000"}, save=save)
     printed = tmp_path / "run.pdf"
     browser.print_pdf(tmp_path / "run" / "certificate.html", printed)
     output = subprocess.run(["pdfinfo", printed], capture_output=True, text=True, check=True).stdout
     assert int(re.search(r"^Pages:\s+(\d+)", output, re.MULTILINE)[1]) <= sheets
-    assert browser.faults_of_layout(tmp_path / "run" / "certificate.html", 390) == []
+    assert browser.layout_faults(tmp_path / "run" / "certificate.html", 390) == []
 
 
-def test_a_rehearsal_says_which_options_a_certificate_needs(tmp_path):
-    made = made_up_run.make_run(tmp_path / "run")
+def test_a_rehearsal_states_which_options_a_certificate_needs(tmp_path):
+    made = synthetic_run.write_run(tmp_path / "run")
     assert made["grade"] == "rehearsal"
     assert "--ckpt-profile=acceptance" in made["to_certify"]
     page = render(made)
@@ -319,7 +319,7 @@ def test_the_first_page_names_the_advisory_failures_with_their_reasons():
     assert 'id="advisory-failures"' not in render(report_pages.document("certified"))
 
 
-def test_the_first_page_says_that_a_client_was_the_limit():
+def test_the_first_page_states_that_a_client_was_the_limit():
     made = report_pages.document("certified")
     hosts = made["measurements"][0]["client_ceilings"]
     rates = "per host, without storage: saves 41.3 GB/s, loads 46.8 GB/s (slowest host)"
@@ -365,7 +365,7 @@ def test_a_certificate_states_what_its_buyer_does_next():
 
 def test_loads_that_may_have_come_from_a_cache_imply_no_size_of_cluster():
     # The first measurement ends during its loads, so COLD has no result.
-    ended, complete = made_up_run.report(fails_after=15)["sufficient_up_to_accelerators"]
+    ended, complete = synthetic_run.report(fails_after=15)["sufficient_up_to_accelerators"]
     assert (ended["load"], ended["overall"], ended["is_load_proven"]) == (None, None, False)
     assert ended["save"]
     assert complete["load"]

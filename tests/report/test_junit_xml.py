@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.report.junit import write_junit
-from tests.support import made_requests, report_pages
-from tests.support.made_up_run import Document, late, report
+from tests.support import report_pages, synthetic_requests
+from tests.support.synthetic_run import Document, late, report
 
 
 def _written(document: Document, directory: Path) -> ET.Element:
@@ -80,13 +80,13 @@ def test_advisory_waived_and_not_run(tmp_path: Path) -> None:
 
 def test_requests_to_an_object_store_are_properties(tmp_path: Path) -> None:
     document = report(models="llama3-8b", ranks=8)
-    document["measurements"][0]["requests"] = made_requests.requests(again=2)
+    document["measurements"][0]["requests"] = synthetic_requests.requests(again=2)
     suite = _written(document, tmp_path).find("testsuite")
     assert suite is not None
     found = [p.get("value", "") for p in suite.findall("properties/property") if p.get("name") == "requests"]
     assert len(found) == len(document["measurements"][0]["requests"])
     assert found[1] == (
-        f"llama3-8b-full/stream {made_requests.ONE} put part: 2645 sent, 2 again, 2 busy, waited 0.500000 s; "
+        f"llama3-8b-full/stream {synthetic_requests.ONE} put part: 2645 sent, 2 again, 2 busy, waited 0.500000 s; "
         "median, p99, slowest: 0.042000, 0.084000, 0.168000 s"
     )
     assert found[-1].endswith("5 sent, 4 again, 4 busy, waited 1.000000 s; median, p99, slowest: -, -, - s")

@@ -31,7 +31,7 @@ from pytest_ckpt.report.live_metrics import (
     open_metrics_text,
     otlp_data,
 )
-from tests.support.made_measurement import SUBJECT, compared, measurement, operation
+from tests.support.synthetic_measurement import SUBJECT, compared, measurement, operation
 
 HOSTILE = 'a "quoted" back\\slash\nand a line, {braces} \N{GREEK SMALL LETTER MU}'
 RUN = RunFacts(
@@ -141,7 +141,7 @@ def test_the_older_format_of_node_exporter_reads_the_same_values():
     assert all(len(line.rpartition("}")[2].split()) == 1 for line in text.splitlines() if not line.startswith("#"))
 
 
-def whole_run() -> LiveMetrics:
+def finished_run() -> LiveMetrics:
     """Return the metrics of the run of `working` after this run has ended."""
     found = working()
     found.ended(RunEnd(exit_code=1, grade="not certified", verdicts=(FAILED,)))
@@ -149,7 +149,7 @@ def whole_run() -> LiveMetrics:
 
 
 def test_every_metric_of_the_table_is_written_under_its_name_with_its_unit():
-    found = families(text_of(working())) | families(text_of(whole_run()))
+    found = families(text_of(working())) | families(text_of(finished_run()))
     assert found == {m.name: ("counter" if m.is_counter else "gauge", m.unit) for m in METRICS}
     for metric in METRICS:
         assert metric.name.endswith(f"_{metric.unit}") or not metric.unit
@@ -197,7 +197,7 @@ def test_a_measurement_that_begins_again_forgets_the_slowest_operation_of_the_on
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_what_ends_an_operation_ends_the_one_in_progress(event):
+def test_an_end_message_ends_the_operation_in_progress(event):
     found = working()
     assert "ckpt_operation_running{" in text_of(found)
     found.record(event, 1.0)

@@ -75,7 +75,7 @@ def test_headings_are_there_and_skip_no_level(page: list) -> None:
     assert all(text(node) for node in every(page, *_HEADINGS))
 
 
-def test_every_table_has_heads_that_say_what_they_head(page: list) -> None:
+def test_every_table_has_heads_that_state_what_they_head(page: list) -> None:
     for table in every(page, "table"):
         heads = every(table, "th")
         assert heads
@@ -121,7 +121,7 @@ def test_lists_hold_items_and_terms_only(page: list) -> None:
             assert [c[0] for c in group[2] if isinstance(c, list)] == ["dt", "dd"], text(node)
 
 
-def test_no_colour_stands_alone(page: list) -> None:
+def test_no_information_depends_on_colour_only(page: list) -> None:
     """A cell in the colour of a failure also contains a sign or a word that states the failure."""
     for node in every(page, "td"):
         if "bad-text" in (node[1].get("class") or ""):

@@ -26,7 +26,7 @@ def test_it_draws_light_and_dark_without_a_word_or_a_request(name: str, tmp_path
         visit = browser.screenshot(page, picture, dark=dark)
         assert visit.console == ()
         assert visit.requests == ()
-        seen[dark] = browser.look(picture)
+        seen[dark] = browser.picture_statistics(picture)
     assert min(colours for colours, _ in seen.values()) > 50, "a blank page"
     assert seen[False][1] > 0.7
     assert seen[True][1] < 0.3
@@ -43,12 +43,12 @@ def test_a_word_on_the_console_and_a_request_are_seen(tmp_path: Path) -> None:
     assert visit.console
     page.write_text("<!doctype html><title>x</title>")
     browser.screenshot(page, tmp_path / "page.png")
-    assert browser.look(tmp_path / "page.png")[0] == 1
+    assert browser.picture_statistics(tmp_path / "page.png")[0] == 1
 
 
 @pytest.mark.parametrize("name", report_pages.PAGES)
 def test_nothing_is_wider_than_the_page_and_no_label_lies_on_another(name: str, tmp_path: Path) -> None:
-    assert browser.faults_of_layout(report_pages.PAGES[name](tmp_path), 360, 390, 1280) == []
+    assert browser.layout_faults(report_pages.PAGES[name](tmp_path), 360, 390, 1280) == []
 
 
 def test_faults_of_layout_are_seen(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_faults_of_layout_are_seen(tmp_path: Path) -> None:
         "<div class=scroll style='overflow-x:auto'><table><td style='min-width:900px'>scrolls</table></div>"
         "<p style='width:2000px'>wide"
     )
-    wide, *labels = browser.faults_of_layout(page, 360)
+    wide, *labels = browser.layout_faults(page, 360)
     assert wide.startswith("360: the page is 20")
     assert labels == ["360: made up: 'reaches out of it' reaches out", "360: made up: 'one' lies on 'other'"]
     page.write_text(page.read_text().replace("viewBox='0 0 300 100'", "viewBox='0 0 3000 1000'"))
-    assert any("is only" in fault for fault in browser.faults_of_layout(page, 360))
+    assert any("is only" in fault for fault in browser.layout_faults(page, 360))

@@ -39,7 +39,7 @@ def test_quantities(value: float | None, unit: str, text: str) -> None:
         (1.2344, 1.2343, "files a second", ("1.2344 files a second", "1.2343 files a second")),
     ],
 )
-def test_a_limit_just_missed_is_told_from_what_was_measured(
+def test_a_limit_just_missed_is_distinguished_from_what_was_measured(
     measured: float, limit: float | None, unit: str, texts: tuple[str, str]
 ) -> None:
     assert quantities(measured, limit, unit) == texts

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from pytest_ckpt.run import certify
-from tests.support import made_up_run
+from tests.support import synthetic_run
 from tests.support.forging import edit
 
 CLOSING = certify.CertifyRequest(directory="", exit_code=0, is_final=False, pdf=False)
@@ -55,7 +55,7 @@ class Recorded:
 
 def test_a_requirement_that_pytests_process_took_from_the_list_certifies_nothing(tmp_path):
     directory = tmp_path / "run"
-    made_up_run.make_run(directory)
+    synthetic_run.write_run(directory)
     assert certify.judged(directory, CLOSING)["exit_code"] == 0
     edit(directory / "report.json", lambda report: report["catalogue_names"].remove("COLD"))
     document = certify.judged(directory, CLOSING)

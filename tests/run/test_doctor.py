@@ -12,7 +12,7 @@ import pytest
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.targets.owner import owner_of
-from tests.support.by_the_library import faults
+from tests.support.jsonschema_validation import violations
 from tests.support.machine import file_system_of
 
 pytestmark = pytest.mark.covers(commands=("doctor",))
@@ -21,7 +21,7 @@ TWO = ("--ckpt-ranks=2", "--ckpt-mode=open", "--ckpt-model=llama3-8b", "--ckpt-p
 
 
 @pytest.fixture(autouse=True)
-def stands_for_torch(tmp_path_factory, monkeypatch):
+def fake_torch(tmp_path_factory, monkeypatch):
     """Put an empty module ``torch`` on the path, because the import of the real one takes two seconds."""
     module = tmp_path_factory.mktemp("stands for torch") / "torch.py"
     module.touch()
@@ -32,13 +32,13 @@ def stands_for_torch(tmp_path_factory, monkeypatch):
 def doctor(capsys, *words):
     code = main(["doctor", "--json", *words])
     document = json.loads(capsys.readouterr().out)
-    assert not faults(document, "doctor")
+    assert not violations(document, "doctor")
     assert (code == 0) == document["can_run"]
     return code, {f["name"]: f for f in document["findings"]}
 
 
-def test_a_machine_that_can_run_is_told_so(capsys, tmp_path, monkeypatch, stands_for_torch):
-    stands_for_torch.unlink()
+def test_a_machine_that_can_run_is_reported_as_ready(capsys, tmp_path, monkeypatch, fake_torch):
+    fake_torch.unlink()
     monkeypatch.chdir(tmp_path.parent)
     code, found = doctor(capsys, f"--ckpt-target={tmp_path.name}", *TWO)
     assert code == 0
@@ -57,7 +57,7 @@ def test_a_machine_that_can_run_is_told_so(capsys, tmp_path, monkeypatch, stands
     assert not list(tmp_path.iterdir()), "the target is left as it was"
 
 
-def test_what_will_not_run_for_want_of_a_command_is_said_before_the_run(capsys, tmp_path):
+def test_what_will_not_run_for_want_of_a_command_is_reported_before_the_run(capsys, tmp_path):
     words = [f"--ckpt-target={tmp_path}", *TWO, "--ckpt-gate-table=posix-shared", "--json"]
     main(["doctor", *words])
     findings = json.loads(capsys.readouterr().out)["findings"]
@@ -66,7 +66,7 @@ def test_what_will_not_run_for_want_of_a_command_is_said_before_the_run(capsys, 
     assert all(f["remedy"] and not f["needed"] for f in listed)
 
 
-def test_what_a_killed_run_left_is_named_with_the_command_that_removes_it(capsys, tmp_path):
+def test_leftovers_of_a_killed_run_are_named_with_the_command_that_removes_them(capsys, tmp_path):
     left = tmp_path / "pytest-ckpt-dead"
     left.mkdir()
     owner = owner_of("dead") | {"process_began": 1.0}
@@ -77,7 +77,7 @@ def test_what_a_killed_run_left_is_named_with_the_command_that_removes_it(capsys
     assert found["left over"]["remedy"] == f"if that run has ended, remove it: rm -r -- {left}"
 
 
-def test_a_run_of_another_host_may_still_go_on_and_its_directory_is_removed_on_that_condition_only(capsys, tmp_path):
+def test_a_run_of_another_host_may_still_continue_and_its_directory_is_removed_on_that_condition_only(capsys, tmp_path):
     there = tmp_path / "pytest-ckpt-far"
     there.mkdir()
     (there / "OWNER.json").write_text(json.dumps(owner_of("far") | {"host": "h2"}))
@@ -100,7 +100,7 @@ def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_a
     assert found["clock"]["description"].startswith("monotonic")
 
 
-def test_a_target_in_memory_cannot_be_certified_and_is_told_so(capsys):
+def test_a_target_in_memory_cannot_be_certified_and_this_is_reported(capsys):
     if file_system_of(Path("/dev/shm")) != "tmpfs":
         pytest.skip("there is no file system in memory")
     with tempfile.TemporaryDirectory(prefix="ckpt-", dir="/dev/shm") as directory:
@@ -112,7 +112,7 @@ def test_a_target_in_memory_cannot_be_certified_and_is_told_so(capsys):
 
 
 @pytest.mark.thorough
-def test_a_launcher_that_fails_is_told_and_no_secret_of_it(capsys, tmp_path):
+def test_a_launcher_that_fails_is_reported_and_no_secret_of_it(capsys, tmp_path):
     code, found = doctor(capsys, "--ckpt-launcher=false --token=planted-secret", "--ckpt-ranks=2")
     assert code == 4
     assert not found["MPI launch"]["can"]
@@ -120,7 +120,7 @@ def test_a_launcher_that_fails_is_told_and_no_secret_of_it(capsys, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_run_that_does_not_fit_is_told_before_it_is_tried(capsys, tmp_path):
+def test_a_run_that_does_not_fit_is_reported_before_it_is_tried(capsys, tmp_path):
     code, found = doctor(
         capsys, f"--ckpt-target={tmp_path}", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open",
         "--ckpt-ranks=2", "--ckpt-operations=4000",
@@ -160,8 +160,8 @@ def test_gates_that_cannot_be_read_are_named_and_the_rest_is_still_looked_at(cap
     assert "plan" not in found
 
 
-def test_a_library_that_cannot_be_imported_is_named(capsys, stands_for_torch):
-    stands_for_torch.write_text("raise ImportError('libcudart.so.12: cannot open shared object file')\n")
+def test_a_library_that_cannot_be_imported_is_named(capsys, fake_torch):
+    fake_torch.write_text("raise ImportError('libcudart.so.12: cannot open shared object file')\n")
     code, found = doctor(capsys, "--ckpt-ranks=2", "--ckpt-engine=torch")
     assert code == 4
     assert "libcudart" in found["torch"]["description"]

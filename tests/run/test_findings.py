@@ -26,7 +26,7 @@ def test_shared_memory_that_suffices(tmp_path):
     assert f"free in {tmp_path}" in found.description
 
 
-def test_too_little_shared_memory_is_told_with_what_the_ranks_may_take(tmp_path, monkeypatch):
+def test_too_little_shared_memory_is_reported_with_what_the_ranks_may_take(tmp_path, monkeypatch):
     small = os.statvfs_result((4096, 4096, 16384, 1024, 1024, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: small)
     found = shared_memory(8, tmp_path)
@@ -35,14 +35,14 @@ def test_too_little_shared_memory_is_told_with_what_the_ranks_may_take(tmp_path,
     assert "medium: Memory" in found.remedy
 
 
-def test_no_shared_memory_is_told(tmp_path):
+def test_no_shared_memory_is_reported(tmp_path):
     found = shared_memory(8, tmp_path / "none")
     assert not found.can
     assert "cannot be written: the launcher's segments go to " in found.description
     assert found.remedy
 
 
-def test_a_pod_alone_is_told_that_it_is_alone_and_no_other_machine_is(settings):
+def test_only_a_single_pod_gets_the_note_that_it_is_alone(settings):
     (found,) = second_node(settings, OF_POD)
     assert (found.can, found.needed) == (False, False)
     assert "this is a pod, and no other pod is named" in found.description
@@ -52,19 +52,19 @@ def test_a_pod_alone_is_told_that_it_is_alone_and_no_other_machine_is(settings):
 
 
 @pytest.mark.parametrize(
-    ("elsewhere", "can", "needed", "says"),
+    ("elsewhere", "can", "needed", "expected_text"),
     [
         (True, True, False, "h2 has a separate kernel"),
         (False, False, True, "h2 has the kernel of this host"),
         (None, False, False, "h2 does not answer"),
     ],
 )
-def test_the_second_host_is_asked_for_its_kernel(settings, monkeypatch, elsewhere, can, needed, says):
+def test_the_second_host_is_asked_for_its_kernel(settings, monkeypatch, elsewhere, can, needed, expected_text):
     asked = []
     monkeypatch.setattr(doctor, "is_elsewhere", lambda command, _ports: asked.append(command) or elsewhere)
     hosts = tuple(HostSlots(name=name, slots=2) for name in ("h1", "h2", "h3"))
     (found,) = second_node(dataclasses.replace(settings, hosts=hosts), {})
     assert (found.can, found.needed) == (can, needed)
-    assert says in found.description
+    assert expected_text in found.description
     assert found.can or found.remedy
     assert "h2:1" in asked[0]

@@ -119,11 +119,11 @@ def placed(hosts, *seen, slurm=True):
         ("n1:1,n2:1", (("n1", 3), ("n2", 1))),  # more ranks than slots, which each launcher places differently
     ],
 )
-def test_ranks_that_are_where_the_hosts_say_are_not_told(hosts, seen):
+def test_ranks_on_the_stated_hosts_are_not_reported(hosts, seen):
     assert placed(hosts, *seen) == ""
 
 
-def test_hosts_with_another_time_of_day_are_told():
+def test_hosts_with_another_time_of_day_are_reported():
     def of(*ahead):
         names = zip(("n1", "n2", "n3"), ahead, strict=False)
         return clocks_apart([host_facts(name, 1, client=client and {CLOCK_AHEAD: client}) for name, client in names])
@@ -135,7 +135,7 @@ def test_hosts_with_another_time_of_day_are_told():
     )
 
 
-def test_ranks_that_are_elsewhere_are_told_with_what_to_do():
+def test_ranks_that_are_elsewhere_are_reported_with_what_to_do():
     assert placed("n1:2,n2:2,n3:2", ("n1", 4), ("n2", 1), ("n3", 1)) == (
         "the launcher placed ranks differently from --ckpt-hosts: 4 on n1, 1 on n2, 1 on n3 instead of 2 on n1, "
         "2 on n2, 2 on n3; set the place of each rank with --distribution=arbitrary --nodelist={ranks} in "
@@ -159,6 +159,6 @@ def test_a_sign_is_found_where_it_is_and_gone_afterwards(here, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_why_no_sign_can_be_made_is_told(tmp_path):
+def test_why_no_sign_can_be_made_is_reported(tmp_path):
     with PosixAreaView(tmp_path / "nowhere").shown(SIGN) as why:
         assert why == "No such file or directory"

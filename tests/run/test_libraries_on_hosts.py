@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.front_door import SMALLEST, TORCH, FrontDoor, in_every_rank
+from tests.support.end_to_end import SMALLEST, TORCH, Runner, in_every_rank
 
 WITHOUT_TORCH = """
 import importlib.util, sys
@@ -15,8 +15,8 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 @pytest.mark.thorough
-def test_a_host_without_the_engine_s_library_is_named_before_the_run(door: FrontDoor) -> None:
-    run = door.run(*SMALLEST, TORCH, environment=in_every_rank(door.home, WITHOUT_TORCH))
+def test_a_host_without_the_engine_s_library_is_named_before_the_run(runner: Runner) -> None:
+    run = runner.run(*SMALLEST, TORCH, environment=in_every_rank(runner.home, WITHOUT_TORCH))
     assert run.code == 4, run.text
     text = " ".join(run.text.split())
     assert "Libraries of --ckpt-engine are not installed on every host: " in text

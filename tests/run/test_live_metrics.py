@@ -23,7 +23,7 @@ from pytest_ckpt.run import live_metrics
 from pytest_ckpt.support.errors import UsageError
 from tests.support.collector import Values, collector, values_of
 from tests.support.machine import eventually, patience
-from tests.support.made_measurement import SUBJECT, operation
+from tests.support.synthetic_measurement import SUBJECT, operation
 
 RUN = RunFacts(run_id="a-run", version="1", target="/mnt/array", profile="smoke", cluster="8", start_seconds=1.0)
 END = Message(end=RunEnd(exit_code=0, grade="rehearsal", verdicts=()), is_end=True)
@@ -89,7 +89,7 @@ def names(found) -> set[str]:
     return {name for name, _ in found}
 
 
-def test_the_file_changes_while_the_run_goes_on_and_shows_its_end(reporting, tmp_path):
+def test_the_file_changes_while_the_run_continues_and_shows_its_end(reporting, tmp_path):
     place = tmp_path / "collected"
     place.mkdir()
     file = place / "ckpt.prom"
@@ -128,7 +128,7 @@ def test_a_run_whose_controller_was_killed_is_shown_as_ended(reporting, tmp_path
     assert "ckpt_run_exit_code" not in names(values(file))
 
 
-def test_a_collector_receives_the_run_while_it_goes_on(reporting):
+def test_a_collector_receives_the_run_while_it_continues(reporting):
     with collector() as seen:
         working = reporting(seen.destination)
         seen.wait_for(1)

@@ -61,7 +61,7 @@ def test_an_error_while_a_run_is_opened_leaves_its_traceback_alone(settings, tmp
     assert names(run.context.directory) == ["measurements", "plan.json", "session.json"]
 
 
-def test_too_little_space_and_too_little_memory_are_told_at_once(settings, monkeypatch):
+def test_too_little_space_and_too_little_memory_are_reported_at_once(settings, monkeypatch):
     host = HostFacts(
         host="n1", ranks=(0, 1), cpu="", cores=2, memory_bytes=1 << 20, memory_available_bytes=1 << 20, kernel="",
         os="", python="", target_is_reached=True,
@@ -77,7 +77,7 @@ def test_too_little_space_and_too_little_memory_are_told_at_once(settings, monke
     assert message.index("Spread the ranks over more hosts") > second
 
 
-def test_a_crash_while_nobody_can_say_whether_there_is_a_report_is_still_one_sentence(settings, tmp_path, monkeypatch):
+def test_a_crash_before_the_report_is_known_is_reported_in_one_sentence(settings, tmp_path, monkeypatch):
     stat = os.stat
 
     def dead(path, *arguments, **named):

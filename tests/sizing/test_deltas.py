@@ -65,7 +65,7 @@ def test_runs_are_apart_within_their_tensors_and_add_up(rule: DeltaRule, shard: 
 
 
 @given(rule=RULES, shard=SHARDS, number=st.integers(2, 300))
-def test_the_share_is_the_one_that_was_asked_for(rule: DeltaRule, shard: RankLayout, number: int) -> None:
+def test_the_share_is_the_one_that_was_requested(rule: DeltaRule, shard: RankLayout, number: int) -> None:
     pages = sum(-(-tensor.bytes // PAGE_BYTES) for file in shard.files for tensor in file.tensors)
     changed = sum(run.pages for run in rule.runs(shard, number))
     width = max(1, round(100 * rule.changed))

@@ -34,11 +34,11 @@ def test_a_library_names_one_of_each_rank_and_rank_0_writes_what_all_read():
     assert file_count(TWO, RULE) == 3
 
 
-def test_clean_up_knows_also_what_stands_there_only_while_a_save_goes_on():
+def test_clean_up_knows_also_what_stands_there_only_while_a_save_continues():
     assert names_of(TWO, RULE) == {"part-0.bin", "part-1.bin", "index", "index.new"}
 
 
-def test_what_stands_in_a_name_beside_the_rank_is_taken_as_it_is():
+def test_what_appears_in_a_name_beside_the_rank_is_taken_as_it_is():
     """Only {rank} is replaced in a file name, because file names may come from an untrusted report."""
     rule = FileRule(of_rank="{rank}{rank.__class__}{0:9999999}")
     assert files_of(TWO.rank(1), rule)[0].name == "1{rank.__class__}{0:9999999}"
@@ -50,7 +50,7 @@ def test_a_plan_keeps_which_files_an_engine_has(spec):
     assert ("files" in spec.to_plain()) is bool(spec.files.of_rank)
 
 
-def made(model, optimizer):
+def rank_layout(model, optimizer):
     """Return a rank layout whose model and optimizer tensors have these sizes in bytes."""
     both = [
         ShardFile(name=name, tensors=tuple(Tensor(name=f"{name}/{n}", dtype="float32", elements=size // 4)
@@ -65,7 +65,7 @@ SIZES = st.lists(st.integers(1, 9).map(lambda n: 4 * n), min_size=1, max_size=8)
 
 @given(SIZES, SIZES, st.integers(4, 60))
 def test_files_of_a_size_hold_every_tensor_once_in_its_order(model, optimizer, maximum):
-    shard = made(model, optimizer)
+    shard = rank_layout(model, optimizer)
     files = shard_files(shard, OF_A_SIZE._replace(maximum_bytes=maximum))
     assert [t for file in files for t in file.tensors] == [t for file in shard.files for t in file.tensors]
     count = len(files)

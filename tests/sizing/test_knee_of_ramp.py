@@ -84,7 +84,7 @@ def test_of_two_tries_each_rate_is_the_higher_one():
     assert first.faster(second) == second.faster(first) == steps_of({4: (3.0, 5.0)})[0]
 
 
-def test_the_sentence_says_where_the_number_comes_from():
+def test_the_sentence_states_where_the_number_comes_from():
     assert RequestDepth(requests=16, origin="set").sentence == "depth 16, set"
     default = RequestDepth(requests=2, origin="default", because="files are small")
     assert default.sentence == "depth 2, default of this program; files are small"

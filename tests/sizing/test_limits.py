@@ -118,7 +118,7 @@ def test_every_derived_quantity_has_its_reason_with_numbers():
 
 
 @pytest.mark.parametrize("accelerators", [64, 16_000, 100_000])
-def test_the_other_form_of_the_model_stands_beside_the_first_and_decides_nothing(accelerators):
+def test_the_other_form_of_the_model_is_shown_next_to_the_first_and_decides_nothing(accelerators):
     """The formula with slots (1 - R^N) is reported next to the linear formula, and decides no limit.
 
     A slot is one checkpoint interval. In a slot, a cluster of any size fails with the probability 1 - exp(-1/20) = 4.88
@@ -211,7 +211,7 @@ def test_demand_of_the_largest_model_on_100_000_accelerators():
     assert asked.restore_all_bytes_per_second == pytest.approx(195 * asked.cluster_save_bytes_per_second)
 
 
-def test_a_subset_asks_for_one_nodes_part():
+def test_a_subset_requires_one_nodes_part():
     limits = _limits(16_000)
     asked = demand(layout("llama3-70b", mode="subset"), limits)
     assert asked.save_bytes_per_second == pytest.approx(122_300_821_504 / limits.save_limit_seconds)

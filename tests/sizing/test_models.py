@@ -250,7 +250,7 @@ def test_a_reduced_scale_makes_about_as_many_requests_a_byte(name: str):
         ("llama3-8b", {"mode": "full", "scale": float("nan")}, "scale of nan", "at most 1"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_would(name: str, arguments: dict, what: str, remedy: str):
+def test_a_run_that_does_not_fit_is_refused_with_sizes_that_fit(name: str, arguments: dict, what: str, remedy: str):
     with pytest.raises(UsageError) as error:
         layout(name, **arguments)
     assert what in error.value.what

@@ -30,7 +30,7 @@ def open_layout(processes):
 
 
 @given(processes=st.integers(2, 33))
-def test_shifted_joined_and_split_read_the_whole_checkpoint_once(processes):
+def test_shifted_joined_and_split_read_the_complete_checkpoint_once(processes):
     of = open_layout(processes)
     for reading in (shifted(of, ["n1"] * processes), joined(of), split(of)):
         assert shares(reading) == {file.name: 1 for rank in of.ranks() for file in rank.files}
@@ -55,7 +55,7 @@ def test_with_hosts_alike_every_rank_reads_another_host_s_files(hosts):
     assert f"{len(names)} of them another host's" in reading.description
 
 
-def test_with_uneven_hosts_it_says_how_many_read_another_host_s():
+def test_with_uneven_hosts_it_states_how_many_read_another_host_s():
     reading = shifted(open_layout(4), ["n1", "n1", "n1", "n2"])
     assert "2 of them another host's" in reading.description
 
@@ -92,7 +92,7 @@ def test_an_odd_rank_has_no_partner_and_waits():
         ("llama3-70b", "full", 250, 0, 244.6),
     ],
 )
-def test_a_restart_reads_the_optimizer_once_with_zero_1_and_whole_copies_with_zero_3(
+def test_a_restart_reads_the_optimizer_once_with_zero_1_and_complete_copies_with_zero_3(
     model, mode, copies, read, terabytes
 ):
     of = layout(model, mode=mode, scale=1e-4)

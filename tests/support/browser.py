@@ -78,7 +78,7 @@ def browse(page: Path, *arguments: str, width: int = 1280, height: int = 1600, d
         words += [f"--window-size={width},{height}", *([_DARK] if dark else []), *arguments, page.absolute().as_uri()]
         done = subprocess.run(words, capture_output=True, text=True, timeout=patience(300), check=False)
         assert done.returncode == 0, done.stderr
-        asked = _asked_by_pages(net)
+        asked = _requests_of_pages(net)
     return Visit(
         console=tuple(line for line in done.stderr.splitlines() if "CONSOLE" in line),
         requests=tuple(asked),
@@ -96,7 +96,7 @@ def print_pdf(page: Path, pdf: Path) -> Visit:
     return browse(page, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")
 
 
-def faults_of_layout(page: Path, *widths: int) -> list[str]:
+def layout_faults(page: Path, *widths: int) -> list[str]:
     """Return a sentence for each fault in a page's layout, at each of these window widths in pixels.
 
     A page must not be wider than its window. Labels in pictures must be large enough, inside the picture, and must not
@@ -117,7 +117,7 @@ def faults_of_layout(page: Path, *widths: int) -> list[str]:
     return faults
 
 
-def look(picture: Path) -> tuple[int, float]:
+def picture_statistics(picture: Path) -> tuple[int, float]:
     """Return the number of colours in a picture (1 for a blank page), and its mean brightness from 0 to 1."""
     with Image.open(picture) as image:
         small = image.convert("RGB")
@@ -125,7 +125,7 @@ def look(picture: Path) -> tuple[int, float]:
         return colours, ImageStat.Stat(small.convert("L")).mean[0] / 255
 
 
-def _asked_by_pages(net_log: Path) -> list[str]:
+def _requests_of_pages(net_log: Path) -> list[str]:
     """Return the addresses that pages requested, without the browser's own requests."""
     log = json.loads(net_log.read_text())
     start = log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]

@@ -39,7 +39,7 @@ class Phases:
             self.bytes += count
 
 
-def made(endpoint: str, run_id: str, prefix: str = "ckpt") -> tuple[ObjectTarget, AreaRef]:
+def create_target(endpoint: str, run_id: str, prefix: str = "ckpt") -> tuple[ObjectTarget, AreaRef]:
     storage = target(f"{BUCKET}/{prefix}", Access(endpoints=(endpoint,)))
     return storage, storage.create_area(run_id)
 

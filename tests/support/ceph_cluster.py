@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.file_systems.serving import daemon, listening, made, run, until
+from tests.support.file_systems.mounting import create_directory, daemon, listening, run, wait_for
 
 # Every key permits everything. Keys are required, because a monitor without keys refuses some known clients.
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -50,7 +50,7 @@ def cluster(
     with contextlib.ExitStack() as daemons:
         run("ceph-mon", "--mkfs", "-i", "a", "-c", config, "--monmap", home / "monmap", "--keyring", home / "keyring")
         _started(daemons, home, config, "ceph-mon", "a")
-        until(lambda: listening(port), "the monitor listens", None, home / "ceph-mon.log")
+        wait_for(lambda: listening(port), "the monitor listens", None, home / "ceph-mon.log")
         _started(daemons, home, config, "ceph-mgr", "a")
         _ceph(config, "osd", "new", run("ceph-conf", "-c", config, "--lookup", "osd_uuid"))
         run("ceph-osd", "-i", "0", "-c", config, "--mkfs")
@@ -77,13 +77,14 @@ def _configured(
 
     All paths in the configuration are below ``home`` or ``store``.
     """
-    config, identity, state = home / "ceph.conf", str(uuid.uuid4()), made(home / "state")
+    config, identity, state = home / "ceph.conf", str(uuid.uuid4()), create_directory(home / "state")
     keyring = home / "keyring"
     config.write_text(
         f"[global]\nfsid = {identity}\nmon_initial_members = a\nmon_host = v1:{address}:{port}\n"
         f"public_addr = {address}\nkeyring = {keyring}\nrun_dir = {state}\n"
         f"admin_socket = {state}/$cluster-$name.$pid.asok\nlog_file = {state}/$name.log\n"
-        f"mon_data = {made(state / 'mon')}\nmgr_data = {made(state / 'mgr')}\nmds_data = {made(state / 'mds')}\n"
+        f"mon_data = {create_directory(state / 'mon')}\nmgr_data = {create_directory(state / 'mgr')}\n"
+        f"mds_data = {create_directory(state / 'mds')}\n"
         f"osd_data = {store}\nosd_uuid = {uuid.uuid4()}\nosd_pool_default_size = 1\nosd_pool_default_min_size = 1\n"
         "osd_pool_default_pg_autoscale_mode = off\nosd_crush_chooseleaf_type = 0\nmon_allow_pool_size_one = true\n"
         f"mgr_initial_modules =\n{settings}"

@@ -9,7 +9,7 @@ from pathlib import Path
 _COUNT, _NAME = 25, "d" * 200
 
 
-def make_too_deep(directory: Path) -> None:
+def create_too_deep(directory: Path) -> None:
     """Create nested directories below ``directory``, unless they exist."""
     at = os.open(directory, os.O_RDONLY)
     for _ in range(_COUNT):

@@ -14,7 +14,7 @@ from tests.support.machine import patience
 HOSTS = ("left", "left", "right")
 
 
-def of_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
+def fork_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
     """Fork three processes as ranks on two hosts, and return them.
 
     Each process calls ``work`` with its group of ranks, and sends the result.
@@ -34,7 +34,7 @@ def of_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
     return children
 
 
-def until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
+def relay_until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
     """Relay messages between the processes until ``is_over`` returns true, as ranks do in a run."""
     deadline = time.monotonic() + patience(10)
     while not is_over():
@@ -47,10 +47,10 @@ def until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
             child.poll()
 
 
-def told(work: Callable[[Any], object]) -> list[Any]:
-    children = of_ranks(work)
+def results_of(work: Callable[[Any], object]) -> list[Any]:
+    children = fork_ranks(work)
     try:
-        until(children, lambda: all(child.sent or child.error for child in children))
+        relay_until(children, lambda: all(child.sent or child.error for child in children))
         assert [child.error for child in children] == [""] * len(children)
         return [json.loads(child.sent) for child in children]
     finally:

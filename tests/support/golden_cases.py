@@ -7,8 +7,17 @@ import dataclasses
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Fault, Integrity
 from pytest_ckpt.facts.settings import Assurance
 from pytest_ckpt.sizing.limits import StatedLimits
-from tests.support.made_measurement import FULL, LIMITS, ByLimits, at, failed_in, measurement, on_busy_host, operation
-from tests.support.made_patterns import (
+from tests.support.synthetic_measurement import (
+    FULL,
+    LIMITS,
+    ByLimits,
+    failed_in,
+    measurement,
+    on_busy_host,
+    operation,
+    ref,
+)
+from tests.support.synthetic_patterns import (
     FAULT,
     with_data,
     with_retention,
@@ -21,7 +30,7 @@ FLIPPED = Fault(kind="flipped", rank=1, host="n1", checkpoint=2, file="a.pt", te
                 detail="1 bit differs in 1 byte")  # fmt: skip
 
 
-ENDED = failed_in(at("save", 2))
+ENDED = failed_in(ref("save", 2))
 
 
 CACHE = CacheFacts(
@@ -78,11 +87,14 @@ def timed(kind, limit):
         "one is missing": measurement(**done | {f"{kind}s": (1.0, 1.0)}),
         **{
             f"a rank ended: {how}": measurement(
-                **done | {f"{kind}s": (1.0,)}, failure=failed_in(at(kind, 2), how, stack="state D\nin nfs_wait")
+                **done | {f"{kind}s": (1.0,)},
+                failure=failed_in(ref(kind, 2), how, stack="state D\nin nfs_wait"),
             )
             for how in ("error", "killed", "hung", "too slow")
         },
-        "the run ended elsewhere": measurement(saves=(), loads=(), failure=failed_in(at(kind, 1, "content"), "killed")),
+        "the run ended elsewhere": measurement(
+            saves=(), loads=(), failure=failed_in(ref(kind, 1, "content"), "killed")
+        ),
         "the launch failed": measurement(saves=(), loads=(), failure=failed_in(kind="launch")),
         "a hook failed": measurement(failure=failed_in(kind="hook")),
     }

@@ -9,29 +9,29 @@ from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.sizing.limits import StatedLimits
 from pytest_ckpt.sizing.many_names import NO_PATHS
 from tests.support.golden_cases import ENDED, FLIPPED, LOAD, SAVE
-from tests.support.made_measurement import FULL, ByLimits, at, failed_in, measurement, on_busy_host
-from tests.support.made_patterns import (
+from tests.support.synthetic_measurement import FULL, ByLimits, failed_in, measurement, on_busy_host, ref
+from tests.support.synthetic_patterns import (
+    CLONE_BUSY,
+    CLONE_REMOVED,
     FAULT,
-    GOES_ON,
-    MENDED,
+    FAULT_REPAIRED,
     NO_SPACE,
     NOT_LISTED,
     REFUSED,
-    REMOVED,
     SATURATED,
-    STAYS,
     STILL_LISTED,
     UPGRADE_REFUSED,
+    UPGRADE_RUNNING,
     WARM,
     WEIGHTS,
+    attempt,
     consolidated,
-    done,
+    copies_read,
     endured,
     failed_over,
     filled,
     loaded,
     named,
-    of_copies,
     paced,
     pattern,
     resized,
@@ -48,12 +48,12 @@ from tests.support.made_patterns import (
 )
 
 UNLINKED = Failure(
-    kind="error", message="Input/output error", rank=3, host="n1", operation=at("", 9, scenario="metadata"),
+    kind="error", message="Input/output error", rank=3, host="n1", operation=ref("", 9, scenario="metadata"),
     phase="unlink", file="group-0000/directory-0000000/file-00000003", errno="EIO",
 )  # fmt: skip
 
 
-def of_pattern(*names):
+def pattern_cases(*names):
     """Return the cases of a requirement on loads in which ranks read other ranks' files.
 
     ``names`` are the patterns of the requirement. In the cases that are not met, the first pattern fails.
@@ -66,7 +66,7 @@ def of_pattern(*names):
         "bytes are missing": with_patterns(**{name: pattern(bytes_checked=3 * FULL - 1)}),
         "cached": with_patterns(**{name: pattern(resident=0.5)}),
         "not seen to be cold": with_patterns(**{name: pattern(resident=None)}),
-        "a call failed": with_patterns(**{name: None}, failure=failed_in(at("load", 2, scenario=name))),
+        "a call failed": with_patterns(**{name: None}, failure=failed_in(ref("load", 2, scenario=name))),
         "the run ended before": with_patterns(**{name: None}, failure=ENDED),
         "not possible": with_patterns(**{name: None}, not_run={name: "Two are needed."}),
         "not measured": with_patterns(**{name: None}),
@@ -83,7 +83,7 @@ CASES_OF_PATTERNS = {
         "nothing shows what is cached": served(loaded("reads", 0.4, resident=None)),
         "wrong bytes": served(loaded("reads", 0.4, fault_count=1, faults=(FAULT,))),
         "bytes are missing": served(loaded("reads", 0.4, checked=1)),
-        "an error in it": measurement(failure=failed_in(at("load", 2, scenario="serving"))),
+        "an error in it": measurement(failure=failed_in(ref("load", 2, scenario="serving"))),
         "the run ended before": measurement(failure=ENDED),
     },
     "SCALING": {
@@ -96,7 +96,7 @@ CASES_OF_PATTERNS = {
         "wrong bytes": scaled(faults=(FAULT,)),
         "bytes are missing": scaled(checked=1),
         "one client": scaled(patterns=Patterns(not_run={"scaling": "With one client no growth can be measured."})),
-        "an error in it": measurement(failure=failed_in(at("load", 2, scenario="scaling"))),
+        "an error in it": measurement(failure=failed_in(ref("load", 2, scenario="scaling"))),
         "the run ended before": measurement(failure=ENDED),
     },
     "METADATA": {
@@ -111,7 +111,7 @@ CASES_OF_PATTERNS = {
             ("mkdir", "create", "stat", "list"), removal_seconds=(), faults=(NOT_LISTED,), failure=UNLINKED),
         "the host has no descriptors": named((), removal_seconds=(), failure=dataclasses.replace(
             UNLINKED, phase="create", errno="EMFILE", message="Too many open files")),
-        "a call hung": measurement(failure=failed_in(at("", 5, scenario="metadata"), "hung")),
+        "a call hung": measurement(failure=failed_in(ref("", 5, scenario="metadata"), "hung")),
         "an object store": measurement(patterns=Patterns(not_run={"metadata": NO_PATHS})),
         "the run ended before": measurement(failure=ENDED),
     },
@@ -120,38 +120,38 @@ CASES_OF_PATTERNS = {
         "too slow": consolidated(40.0),
         "wrong bytes": consolidated(fault_count=1, faults=(FAULT,)),
         "bytes are missing": consolidated(checked=1),
-        "an error in it": measurement(failure=failed_in(at("save", 1, scenario="consolidation"))),
+        "an error in it": measurement(failure=failed_in(ref("save", 1, scenario="consolidation"))),
         "the run ended before": measurement(failure=ENDED),
     },
-    "STORM": of_pattern("storm") | {
+    "STORM": pattern_cases("storm") | {
         "uneven": with_patterns(storm=pattern(3.0, ranks=[1.0, 1.0, 1.0, 3.0])),
         "uneven on a busy host": on_busy_host(
             with_patterns(storm=pattern(3.0, ranks=[1.0, 1.0, 1.0, 3.0])), "storm"),
         "met on a busy host": on_busy_host(with_patterns(storm=pattern()), "storm"),
     },
     "RESTART": {
-        "met with all copies": with_patterns(storm=pattern(restart=of_copies(4))),
-        "met, projected": with_patterns(storm=pattern(restart=of_copies(2))),
-        "met, projected from parts of a copy": with_patterns(storm=pattern(restart=of_copies(0))),
-        "too slow with all copies": with_patterns(storm=pattern(1.0, 2 * LOAD, 2.0, restart=of_copies(4))),
-        "too slow, projected": with_patterns(storm=pattern(1.0, 2 * LOAD, 2.0, restart=of_copies(2))),
-        "the cluster holds one copy": with_patterns(storm=pattern(restart=of_copies(2, needed=1))),
+        "met with all copies": with_patterns(storm=pattern(restart=copies_read(4))),
+        "met, projected": with_patterns(storm=pattern(restart=copies_read(2))),
+        "met, projected from parts of a copy": with_patterns(storm=pattern(restart=copies_read(0))),
+        "too slow with all copies": with_patterns(storm=pattern(1.0, 2 * LOAD, 2.0, restart=copies_read(4))),
+        "too slow, projected": with_patterns(storm=pattern(1.0, 2 * LOAD, 2.0, restart=copies_read(2))),
+        "the cluster holds one copy": with_patterns(storm=pattern(restart=copies_read(2, needed=1))),
         "not recorded": with_patterns(),
-        "cached": with_patterns(storm=pattern(resident=0.5, restart=of_copies(4))),
+        "cached": with_patterns(storm=pattern(resident=0.5, restart=copies_read(4))),
         "not possible": with_patterns(storm=None, not_run={"storm": "Two are needed."}),
     },
-    "SHIFTED": of_pattern("shifted"),
-    "RESHAPED": of_pattern("joined", "split") | {
+    "SHIFTED": pattern_cases("shifted"),
+    "RESHAPED": pattern_cases("joined", "split") | {
         "by the library, met": resized(),
         "by the library, too slow": resized(doubled=pattern(1.0, 3 * LOAD, 2.0)),
         "by the library, wrong bytes": resized(doubled=pattern(fault_count=2, faults=(FAULT,))),
         "by the library, wrong bytes and an error after it": resized(
             halved=None, doubled=pattern(fault_count=2, faults=(FAULT,)),
-            failure=failed_in(at("load", 1, scenario="resized"))),
+            failure=failed_in(ref("load", 1, scenario="resized"))),
         "by the library, bytes are missing": resized(halved=pattern(bytes_checked=3 * FULL - 1)),
         "by the library, cached": resized(halved=pattern(resident=0.5)),
         "by the library, a call failed": resized(
-            halved=None, failure=failed_in(at("load", 2, scenario="resized"))),
+            halved=None, failure=failed_in(ref("load", 2, scenario="resized"))),
         "by the library, the launcher failed": resized(
             halved=None, doubled=None, failure=Failure(kind="launch", message="the launcher ended with exit code 1")),
         "by the library, one rank": resized(halved=None, not_run={"halved": "One rank cannot be halved."}),
@@ -187,7 +187,7 @@ CASES_OF_PATTERNS = {
         "no duration": endured([1.0] * 40, asked=0.0),
         "too few saves": endured([1.0] * 4),
         "one save": endured([1.0]),
-        "a call failed": measurement(failure=failed_in(at("save", 700, scenario="endurance"))),
+        "a call failed": measurement(failure=failed_in(ref("save", 700, scenario="endurance"))),
     },
     "STEADY": {
         "met": endured([3.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
@@ -204,24 +204,25 @@ CASES_OF_PATTERNS = {
         "too slow on a busy host": on_busy_host(filled(at_90=2.0), "near_full"),
         "the ballast was too small": filled(used=(0.0, 0.5, 0.9)),
         "not possible": measurement(patterns=Patterns(not_run={"near_full": "It was not filled: others use it."})),
-        "a call failed": measurement(failure=failed_in(at("save", 3, scenario="near_full", level=0.8))),
+        "a call failed": measurement(failure=failed_in(ref("save", 3, scenario="near_full", level=0.8))),
     },
     "FAILOVER": {
         "met": failed_over(),
-        "met with an error": failed_over(trial(operations=(done("save", error="rank 1 on n1: write of a.pt: EIO"),))),
-        "too long a stall": failed_over(trial(operations=(done("save", seconds=80.0, quiet=70.25),))),
-        "the next save is late": failed_over(trial(after=done("save", seconds=2 * SAVE))),
-        "the next save failed": failed_over(trial(after=done("save", error="rank 1 on n1: EIO"))),
+        "met with an error": failed_over(
+            trial(operations=(attempt("save", error="rank 1 on n1: write of a.pt: EIO"),))),
+        "too long a stall": failed_over(trial(operations=(attempt("save", seconds=80.0, quiet=70.25),))),
+        "the next save is late": failed_over(trial(after=attempt("save", seconds=2 * SAVE))),
+        "the next save failed": failed_over(trial(after=attempt("save", error="rank 1 on n1: EIO"))),
         "wrong bytes": failed_over(fault_count=2, faults=(FAULT,)),
         "one wrong byte": failed_over(fault_count=1, faults=(FLIPPED,)),
         "bytes are missing": failed_over(bytes_checked=1),
-        "committed in error": failed_over(trial(operations=(done("save", error="EIO"),), committed_in_error=True)),
+        "committed in error": failed_over(trial(operations=(attempt("save", error="EIO"),), committed_in_error=True)),
         "the answer of a commit was lost": failed_over(
-            trial(operations=(done("save", error="rank 0 on n1: commit of checkpoint-0002: EIO"),),
+            trial(operations=(attempt("save", error="rank 0 on n1: commit of checkpoint-0002: EIO"),),
                   commit_answer_lost=True)),
         "lost": failed_over(trial(lost="rank 1 on n1: ENOENT")),
         "hung": failed_over(
-            trials=(), failure=failed_in(at("save", 2, scenario="failover"), "hung"), repaired_after=MENDED),
+            trials=(), failure=failed_in(ref("save", 2, scenario="failover"), "hung"), repaired_after=FAULT_REPAIRED),
         "the command failed": failed_over(trials=(trial(fault=REFUSED),), not_run=REFUSED.sentence),
         "cached": failed_over(resident_fraction=0.5),
         "not seen to be cold": failed_over(resident_fraction=None),
@@ -229,13 +230,15 @@ CASES_OF_PATTERNS = {
     },
     "UPGRADE": {
         "met": upgraded(),
-        "a save is late": upgraded(operations=(done("save", seconds=2 * SAVE), done("load"))),
-        "a load failed": upgraded(operations=(done("save"), done("load", error="rank 1 on n1: read of a.pt: EIO"))),
+        "a save is late": upgraded(operations=(attempt("save", seconds=2 * SAVE), attempt("load"))),
+        "a load failed": upgraded(
+            operations=(attempt("save"), attempt("load", error="rank 1 on n1: read of a.pt: EIO"))),
         "wrong bytes": upgraded(fault_count=2, faults=(FAULT,)),
         "bytes are missing": upgraded(bytes_checked=1),
-        "lost": upgraded(operations=(done("save", error="EIO"),), lost="rank 1 on n1: ENOENT"),
+        "lost": upgraded(operations=(attempt("save", error="EIO"),), lost="rank 1 on n1: ENOENT"),
         "hung": upgraded(
-            operations=(), run=None, failure=failed_in(at("save", 2, scenario="upgrade"), "hung"), ran_after=GOES_ON),
+            operations=(), run=None, failure=failed_in(ref("save", 2, scenario="upgrade"), "hung"),
+            ran_after=UPGRADE_RUNNING),
         "the command failed": upgraded(run=UPGRADE_REFUSED),
         "cached": upgraded(resident_fraction=0.5),
         "not seen to be cold": upgraded(resident_fraction=None),
@@ -244,19 +247,19 @@ CASES_OF_PATTERNS = {
     "SNAPSHOT": {
         "met": snapshotted(),
         "met with a commit": snapshotted(snapshot(is_committed=True)),
-        "too dear": snapshotted(trials=[snapshot(snapshotted=done("save", seconds=12.0))] * 6),
+        "too dear": snapshotted(trials=[snapshot(snapshotted=attempt("save", seconds=12.0))] * 6),
         "scatters": snapshotted(
-            trials=[snapshot(snapshotted=done("save", seconds=s)) for s in (9.0, 12.0, 12.0, 12.0, 12.0, 12.0)]),
+            trials=[snapshot(snapshotted=attempt("save", seconds=s)) for s in (9.0, 12.0, 12.0, 12.0, 12.0, 12.0)]),
         "wrong bytes": snapshotted(fault_count=2, faults=(FAULT,)),
         "bytes are missing": snapshotted(bytes_checked=1),
-        "the save failed": snapshotted(snapshot(snapshotted=done("save", error="rank 1 on n1: EIO"))),
+        "the save failed": snapshotted(snapshot(snapshotted=attempt("save", error="rank 1 on n1: EIO"))),
         "lost": snapshotted(snapshot(lost="the checkpoint from before the snapshot, from its clone: ENOENT")),
         "no snapshot": snapshotted(snapshot(is_committed=True, is_before_commit=True)),
         "not seen": snapshotted(snapshot(not_judged="The output of the snapshot command, 'x', is no absolute path.")),
         "the command failed": snapshotted(trials=[snapshot(taken=NO_SPACE, removed=None)], not_run=NO_SPACE.sentence),
-        "the snapshot stays": snapshotted(trials=[snapshot(removed=STAYS)], not_run=STAYS.sentence),
+        "the snapshot stays": snapshotted(trials=[snapshot(removed=CLONE_BUSY)], not_run=CLONE_BUSY.sentence),
         "hung": snapshotted(
-            trials=(), failure=failed_in(at("save", 2, scenario="snapshots"), "hung"), ran_after=REMOVED),
+            trials=(), failure=failed_in(ref("save", 2, scenario="snapshots"), "hung"), ran_after=CLONE_REMOVED),
         "the run ended before": measurement(failure=ENDED),
     },
 }  # fmt: skip

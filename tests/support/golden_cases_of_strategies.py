@@ -8,11 +8,20 @@ from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.strategy_results import BACKGROUND, LOCAL_TIER
 from pytest_ckpt.sizing.limits import StatedLimits
 from tests.support.golden_cases import ENDED, FLIPPED, SAVE
-from tests.support.made_measurement import FULL, LIMITS, SUBJECT, ByLimits, at, failed_in, measurement, on_busy_host
-from tests.support.made_patterns import (
+from tests.support.synthetic_measurement import (
+    FULL,
+    LIMITS,
+    SUBJECT,
+    ByLimits,
+    failed_in,
+    measurement,
+    on_busy_host,
+    ref,
+)
+from tests.support.synthetic_patterns import (
     FAULT,
 )
-from tests.support.made_training import (
+from tests.support.synthetic_training import (
     ASYNC,
     EARLY,
     EVERY_TENTH,
@@ -20,12 +29,12 @@ from tests.support.made_training import (
     LATE,
     STEP,
     TIERED,
-    at_notice,
+    chained,
     compressed,
     crashed,
     host_lost,
     in_background,
-    of_chains,
+    on_notice,
     outlived,
     restored,
     tiered,
@@ -42,9 +51,9 @@ CASES_OF_STRATEGIES = {
             60.0, 60.0, 60.0, blocked=1.1 * SAVE, copying=0.01 * SAVE),
         "the local tier is slow": tiered(60.0, 60.0, 60.0, blocked=1.1 * SAVE),
         "one save": in_background(20.0, operations_planned=1),
-        "failed in the copy": in_background(20.0, patterns=None, failure=failed_in(at("save", 2))),
+        "failed in the copy": in_background(20.0, patterns=None, failure=failed_in(ref("save", 2))),
         "failed in the background": in_background(
-            20.0, patterns=None, failure=failed_in(at("save", 2), lane=BACKGROUND)),
+            20.0, patterns=None, failure=failed_in(ref("save", 2), lane=BACKGROUND)),
         "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
         "steps were not measured": in_background(patterns=None),
     },
@@ -53,8 +62,8 @@ CASES_OF_STRATEGIES = {
         "too slow": in_background(20.0, 2 * LIMITS.interval_seconds, 20.0),
         "the copy is slow": in_background(
             *[1.01 * LIMITS.interval_seconds] * 3, blocked=0.5 * SAVE, copying=0.4 * SAVE),
-        "failed": in_background(20.0, patterns=None, failure=failed_in(at("save", 2), lane=BACKGROUND)),
-        "hung": in_background(20.0, patterns=None, failure=failed_in(at("save", 2), "hung", lane=BACKGROUND)),
+        "failed": in_background(20.0, patterns=None, failure=failed_in(ref("save", 2), lane=BACKGROUND)),
+        "hung": in_background(20.0, patterns=None, failure=failed_in(ref("save", 2), "hung", lane=BACKGROUND)),
     },
     "LOST-WORK": {
         "met": in_background(),
@@ -70,7 +79,7 @@ CASES_OF_STRATEGIES = {
         "bytes are missing": crashed(bytes_checked=1),
         "too few": crashed(EARLY, *[LATE] * 10),
         "one kill": crashed(EARLY, planned=1),
-        "an error in it": in_background(patterns=None, failure=failed_in(at("load", 2, scenario="crashes"))),
+        "an error in it": in_background(patterns=None, failure=failed_in(ref("load", 2, scenario="crashes"))),
         "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
     },
     "RETAIN-COMMITTED": {
@@ -81,23 +90,23 @@ CASES_OF_STRATEGIES = {
         "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
     },
     "CHAIN": {
-        "met": of_chains(),
-        "too slow": of_chains(10.0, 11.0, 2 * LIMITS.load_limit_seconds),
-        "a deleted delta is served": of_chains(patterns=Patterns(chains=outlived(misses=False))),
-        "failed": of_chains(10.0, patterns=None, failure=failed_in(at("load", 2))),
-        "not looked for": of_chains(patterns=None),
+        "met": chained(),
+        "too slow": chained(10.0, 11.0, 2 * LIMITS.load_limit_seconds),
+        "a deleted delta is served": chained(patterns=Patterns(chains=outlived(misses=False))),
+        "failed": chained(10.0, patterns=None, failure=failed_in(ref("load", 2))),
+        "not looked for": chained(patterns=None),
         "the run ended before": measurement(failure=ENDED, loads=(), subject=INCREMENTAL),
     },
     "RETAIN-CHAIN": {
-        "met": of_chains(),
-        "little was deleted": of_chains(patterns=Patterns(chains=outlived(deleted_bytes=1000))),
-        "the target does not tell": of_chains(patterns=Patterns(chains=outlived(freed=None))),
-        "space is gone": of_chains(patterns=Patterns(chains=outlived(freed=0.1))),
-        "wrong bytes": of_chains(patterns=Patterns(chains=outlived(fault_count=1, faults=(FAULT,)))),
-        "bytes are missing": of_chains(patterns=Patterns(chains=outlived(checked=1))),
-        "an error in it": of_chains(patterns=None, failure=failed_in(at("load", 131, scenario="chains"))),
-        "kept": of_chains(patterns=Patterns(not_run={"chains": "Checkpoints were to be kept (--ckpt-keep-files)."})),
-        "the run ended before": of_chains(patterns=None, failure=ENDED),
+        "met": chained(),
+        "little was deleted": chained(patterns=Patterns(chains=outlived(deleted_bytes=1000))),
+        "the target does not tell": chained(patterns=Patterns(chains=outlived(freed=None))),
+        "space is gone": chained(patterns=Patterns(chains=outlived(freed=0.1))),
+        "wrong bytes": chained(patterns=Patterns(chains=outlived(fault_count=1, faults=(FAULT,)))),
+        "bytes are missing": chained(patterns=Patterns(chains=outlived(checked=1))),
+        "an error in it": chained(patterns=None, failure=failed_in(ref("load", 131, scenario="chains"))),
+        "kept": chained(patterns=Patterns(not_run={"chains": "Checkpoints were to be kept (--ckpt-keep-files)."})),
+        "the run ended before": chained(patterns=None, failure=ENDED),
     },
     "DRAIN": {
         "met": tiered(),
@@ -108,11 +117,12 @@ CASES_OF_STRATEGIES = {
             tiered(found=two_tiers(alone=(25.0, 25.5, 25.0), beside=(29.0, 30.0, 29.0))), "tiers"),
         "saves beside it are slow, and within the limit": tiered(found=two_tiers(beside=(1.3, 1.4, 1.3))),
         "one of them is slow": tiered(found=two_tiers(beside=(1.0, 1.4, 1.3))),
-        "failed": tiered(operations=(), patterns=None, failure=failed_in(at("save", 2), lane=BACKGROUND)),
+        "failed": tiered(operations=(), patterns=None, failure=failed_in(ref("save", 2), lane=BACKGROUND)),
         "failed in the local tier": tiered(
-            operations=(), patterns=None, failure=failed_in(at("save", 2), lane=LOCAL_TIER)),
+            operations=(), patterns=None, failure=failed_in(ref("save", 2), lane=LOCAL_TIER)),
         "failed in the turns": tiered(
-            patterns=Patterns(training=tiered().patterns.training), failure=failed_in(at("save", 2, scenario="tiers"))),
+            patterns=Patterns(training=tiered().patterns.training),
+            failure=failed_in(ref("save", 2, scenario="tiers"))),
         "the run ended before": measurement(failure=ENDED, saves=(), subject=TIERED, drains=EVERY_TENTH),
     },
     "COMPRESSION": {
@@ -121,15 +131,15 @@ CASES_OF_STRATEGIES = {
         "something else is": compressed(20.0, 21.0, 20.0),
         "too slow on a busy host": on_busy_host(compressed(20.0, 21.0, 20.0), "compression"),
         "wrong bytes": compressed(fault_count=2),
-        "an error in it": compressed(patterns=None, failure=failed_in(at("save", 2))),
+        "an error in it": compressed(patterns=None, failure=failed_in(ref("save", 2))),
         "the run ended before": compressed(patterns=None, failure=ENDED),
     },
     "PREEMPT": {
-        "met": at_notice(),
-        "met in part": ByLimits(at_notice(size=FULL // 10), StatedLimits(notice_seconds=600.0)),
-        "too slow": at_notice(119.0, 121.0, 100.0),
-        "one save, by sync": at_notice(30.0, subject=SUBJECT),
-        "an error in it": in_background(patterns=None, failure=failed_in(at("save", 2, scenario="preempt"))),
+        "met": on_notice(),
+        "met in part": ByLimits(on_notice(size=FULL // 10), StatedLimits(notice_seconds=600.0)),
+        "too slow": on_notice(119.0, 121.0, 100.0),
+        "one save, by sync": on_notice(30.0, subject=SUBJECT),
+        "an error in it": in_background(patterns=None, failure=failed_in(ref("save", 2, scenario="preempt"))),
         "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
     },
     "NODE-LOSS": {
@@ -148,7 +158,7 @@ CASES_OF_STRATEGIES = {
         "the torn one was taken": tiered(found=two_tiers(incomplete=restored("target", 168, tier="local", number=169))),
         "wrong bytes": tiered(found=two_tiers(incomplete=restored("target", 168, fault_count=1, faults=(FAULT,)))),
         "bytes are missing": tiered(found=two_tiers(complete=restored("local", 169, checked=1))),
-        "an error in it": tiered(patterns=None, failure=failed_in(at("load", 2, scenario="tiers"))),
+        "an error in it": tiered(patterns=None, failure=failed_in(ref("load", 2, scenario="tiers"))),
         "the run ended before": tiered(patterns=None, failure=ENDED),
     },
     "SLOWDOWN": {

@@ -64,7 +64,7 @@ HIDDEN = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 """The words before the command of a controller."""
 
 
-def launcher_of_namespaces(home: Path) -> str:
+def namespace_launcher(home: Path) -> str:
     """Write a launcher to ``home`` that starts ranks on this host under several host names.
 
     Return the launcher's command line as a value of --ckpt-launcher.

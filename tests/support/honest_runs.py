@@ -19,7 +19,7 @@ from pathlib import Path
 from pytest_ckpt.facts.checks import checks_for
 from tests.support.machine import Mounts
 from tests.support.matrix import ALL
-from tests.support.observing import SHARE, Pair, observe
+from tests.support.target_checks import SHARE, Pair, observe
 from tests.support.targets.misbehaving import misbehaving
 
 KINDS = ("ext4", "xfs", "btrfs", "tmpfs", "fuse")
@@ -27,7 +27,7 @@ _MEBIBYTES = 1536
 
 
 @contextmanager
-def _made(kind: str, home: Path) -> Iterator[tuple[dict[str, list[str]], list[str]]]:
+def _create_target(kind: str, home: Path) -> Iterator[tuple[dict[str, list[str]], list[str]]]:
     """Create a target of a kind; yield the command-line arguments of checks, and the names of applicable checks."""
     number = iter(range(100))
 
@@ -66,7 +66,7 @@ def main() -> None:
         for _ in range(asked.times):
             home = Path(tempfile.mkdtemp(prefix="honest-", dir="/var/tmp"))
             try:
-                with _made(kind, home) as (words, names):
+                with _create_target(kind, home) as (words, names):
                     found = observe(words, names)
             finally:
                 shutil.rmtree(home, ignore_errors=True)

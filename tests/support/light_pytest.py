@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.support import kept_templates
+from tests.support import cached_templates
 
 _OF_TESTS = ("hypothesispytest", "anyio")
 
@@ -25,4 +25,4 @@ class _Blocks:
 
 if __name__ == "__main__":
     sys.argv[0] = pytest.__file__.replace("__init__", "__main__")
-    sys.exit(pytest.main(plugins=[_Blocks(), kept_templates]))
+    sys.exit(pytest.main(plugins=[_Blocks(), cached_templates]))

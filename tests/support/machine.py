@@ -75,18 +75,18 @@ def file_system_of(path: Path) -> str:
 class Mounts:
     """Creates small file systems for a test.
 
-    ``make_home`` is a function that creates a directory for each file system, on a disk.
+    ``create_home`` is a function that creates a directory for each file system, on a disk.
     """
 
-    def __init__(self, make_home: Callable[[str], Path]) -> None:
-        self._make_home = make_home
+    def __init__(self, create_home: Callable[[str], Path]) -> None:
+        self._make_home = create_home
         self._points: list[Path] = []
 
     def __call__(self, kind: str, mebibytes: int, below: Path | None = None, options: str = "") -> Path:
         """Create and mount a file system; return its mount point.
 
         A ``tmpfs`` is in memory. Any other kind is on a loop device, whose image is in ``below``, or by default in a
-        directory of ``make_home``.
+        directory of ``create_home``.
         """
         home = self._make_home(kind)
         point = home / "mounted"
@@ -153,7 +153,7 @@ def _succeeds(*command: str) -> bool:
         return False
 
 
-def leave_mounts_of_others() -> None:
+def unmount_inherited() -> None:
     """Unmount inherited file systems on loop devices. Call it in a process with a private mount namespace.
 
     A new namespace contains copies of the mounts of other tests. The copies would keep the file systems in use after

@@ -65,7 +65,7 @@ class _Forked:
         self.pid = os.fork()
         if not self.pid:
             os.dup2(writing, 1)
-            _be(command, env)
+            _run_as_child(command, env)
         os.close(writing)
         self.stdout = os.fdopen(reading, "rb", 0)
 
@@ -88,7 +88,7 @@ class _Forked:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _be(command: Sequence[str], env: Mapping[str, str]) -> None:
+def _run_as_child(command: Sequence[str], env: Mapping[str, str]) -> None:
     """Run the agent in this forked process, with the files and environment of a new program; then exit."""
     code = 1
     try:
@@ -117,14 +117,14 @@ def main() -> None:
     alone = [name for name in asked["checks"] if BY_NAME[name].needs in ALONE]
     rest = [name for name in asked["checks"] if name not in alone]
     end = time.monotonic() + asked["seconds_in_all"]
-    found = _make(rest, asked, asked["at_once"], end) | _make(alone, asked, 1, end)
+    found = _run_one_check(rest, asked, asked["at_once"], end) | _run_one_check(alone, asked, 1, end)
     json.dump(found, sys.stdout)
 
 
 _COMMANDS = {"posix": "pytest_ckpt.conformance.__main__", "objects": "pytest_ckpt.conformance.objects.__main__"}
 
 
-def _make(names: list[str], asked: dict[str, Any], at_once: int, end: float) -> dict[str, Any]:
+def _run_one_check(names: list[str], asked: dict[str, Any], at_once: int, end: float) -> dict[str, Any]:
     command = importlib.import_module(_COMMANDS[asked["room"]])
     found: dict[str, Any] = {}
     running: dict[int, tuple[str, Any, Any, float]] = {}

@@ -5,7 +5,7 @@ define its row:
 
 - ``fails``: checks that must fail; no other check may fail
 - ``may_fail``: checks that fail by chance, because damaged bytes are in their files only sometimes; they are not run
-- ``says``: words that a check's verdict must contain
+- ``expected_text``: words that a check's verdict must contain
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WITHOUT_CONTENT = frozenset(
 )
 CONTENT = ALL - WITHOUT_CONTENT
 # These checks compare every byte of files of some size, written before and read from storage.
-WHOLE_FILES = frozenset(
+COMPLETE_FILES = frozenset(
     [
         *(
             "COMMIT.file",
@@ -52,7 +52,7 @@ class Row:
 
     fault: str
     fails: frozenset[str]
-    says: dict[str, str]
+    expected_text: dict[str, str]
     may_fail: frozenset[str] = frozenset()
     parameters: dict[str, Any] = field(default_factory=dict)
     # The time after which a check counts as blocked.
@@ -81,7 +81,7 @@ def row(
     fault: str,
     *,
     fails: str = "",
-    says: str | dict[str, str] = "",
+    expected_text: str | dict[str, str] = "",
     may: str = "",
     reported: dict[str, str] | None = None,
     seconds: float = 150.0,
@@ -90,19 +90,19 @@ def row(
 ) -> Row:
     """Return the row of a fault from the keywords of its class. Names of checks are separated by spaces.
 
-    ``says`` is a text for the first check in ``fails``, or a text for each check. ``may="content"`` stands for all
+    ``expected_text`` is a text for the first check in ``fails``, or a text for each check. ``may="content"`` means all
     checks that read data back. ``damages`` is the name that verdicts give to damaged content. If it is set, every check
     that compares complete files must fail, and the other keywords are ignored.
     """
     if damages:
-        says = {"MMAP.private": damages}
-        return Row(fault=fault, fails=WHOLE_FILES, says=says, may_fail=CONTENT - WHOLE_FILES)
-    if isinstance(says, str):
-        says = {fails.partition(" ")[0]: says} if says else {}
+        expected_text = {"MMAP.private": damages}
+        return Row(fault=fault, fails=COMPLETE_FILES, expected_text=expected_text, may_fail=CONTENT - COMPLETE_FILES)
+    if isinstance(expected_text, str):
+        expected_text = {fails.partition(" ")[0]: expected_text} if expected_text else {}
     return Row(
         fault=fault,
         fails=names(fails),
-        says=says,
+        expected_text=expected_text,
         may_fail=CONTENT if may == "content" else names(may),
         parameters=parameters,
         seconds=seconds,
@@ -119,7 +119,7 @@ def names(words: str) -> frozenset[str]:
 MATRIX = tuple(row(name, **fault.row) for name, fault in FAULTS.items() if fault.row)
 
 
-def kind_of(fault: str) -> str:
+def topic_of(fault: str) -> str:
     """Return the topic of a fault: ``data``, ``names``, ``durable``, ``errors`` or ``time``."""
     return FAULTS[fault].__module__.rpartition("_")[2]
 
@@ -130,15 +130,15 @@ def _one_of_each() -> tuple[Row, ...]:
     For each requirement and topic it contains the row with the fewest failing checks.
     """
     rows = sorted((row for row in MATRIX if row.fails), key=lambda row: len(row.fails))
-    requirements, kinds = {name.partition(".")[0] for name in ALL}, {kind_of(row.fault) for row in rows}
+    requirements, kinds = {name.partition(".")[0] for name in ALL}, {topic_of(row.fault) for row in rows}
     of_requirements = {
         one: next(r for r in rows if any(n.startswith(f"{one}.") for n in r.fails)) for one in requirements
     }
-    of_kinds = {kind: next(row for row in rows if kind_of(row.fault) == kind) for kind in kinds}
+    of_kinds = {kind: next(row for row in rows if topic_of(row.fault) == kind) for kind in kinds}
     faults = {row.fault for row in (*of_requirements.values(), *of_kinds.values())}
     return tuple(row for row in MATRIX if row.fault in faults)
 
 
-KINDS = frozenset(kind_of(fault) for fault in FAULTS)
+KINDS = frozenset(topic_of(fault) for fault in FAULTS)
 # The rows of the matrix in the fast set.
 ONE_OF_EACH = _one_of_each()

@@ -18,7 +18,7 @@ class SpeedRow:
     title: str
     fault: str
     fails: frozenset[str]
-    says: dict[str, str] = field(default_factory=dict)
+    expected_text: dict[str, str] = field(default_factory=dict)
     may_fail: frozenset[str] = frozenset()
     parameters: dict[str, Any] = field(default_factory=dict)
     options: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ OF_SPEED = (
         parameters={"bytes_per_second": 10e6},
         cluster=256,
         fails=frozenset(("SAVE", "LOAD")),
-        says={"SAVE": "limit"},
+        expected_text={"SAVE": "limit"},
         may_fail=EVENLY,
     ),
     SpeedRow(
@@ -60,7 +60,7 @@ OF_SPEED = (
         # With its page cache, the kernel itself would continue with the rest of a short write.
         without_gauge=True,
         fails=frozenset(("SAVE",)),
-        says={"SAVE": "was far too slow"},
+        expected_text={"SAVE": "was far too slow"},
     ),
     SpeedRow(
         title="slow file",
@@ -68,7 +68,7 @@ OF_SPEED = (
         parameters={"path": "*rank_2_*", "seconds": 0.02},
         options=("--ckpt-ranks=4",),
         fails=frozenset(("STRAGGLER",)),
-        says={"STRAGGLER": "rank 2"},
+        expected_text={"STRAGGLER": "rank 2"},
         may_fail=frozenset(("REPEAT", "SAVE", "LOAD")),
     ),
     SpeedRow(
@@ -77,7 +77,7 @@ OF_SPEED = (
         parameters={"bytes_per_second": 20e6},
         options=("--ckpt-suite=data-pairs=1",),
         fails=frozenset(("DATA",)),
-        says={"DATA": "constant"},
+        expected_text={"DATA": "constant"},
         may_fail=EVENLY | {"SAVE"},
     ),
     SpeedRow(
@@ -86,7 +86,7 @@ OF_SPEED = (
         parameters={"bytes_per_second": 20e6, "cache_bytes": 17 << 20, "takes_reads": False},
         options=("--ckpt-operations=3", *OF_FIXED_DEPTH),
         fails=frozenset(("REPEAT",)),
-        says={"REPEAT": "a cache beyond the client may have served their reads"},
+        expected_text={"REPEAT": "a cache beyond the client may have served their reads"},
         may_fail=EVENLY,
     ),
     SpeedRow(
@@ -94,7 +94,7 @@ OF_SPEED = (
         fault="the answer of rename is lost",
         options=OF_FIXED_DEPTH,
         fails=frozenset(("SAVE",)),
-        says={"SAVE": "commit of checkpoint-0001: EIO"},
+        expected_text={"SAVE": "commit of checkpoint-0001: EIO"},
         may_fail=EVENLY,
     ),
     SpeedRow(
@@ -103,7 +103,7 @@ OF_SPEED = (
         parameters={"path": "*/metadata-*/group-*"},
         options=("--ckpt-suite=performance,metadata:files=200,directories=2",),
         fails=frozenset(("METADATA",)),
-        says={"METADATA": "unlink of group-0000/directory-"},
+        expected_text={"METADATA": "unlink of group-0000/directory-"},
         may_fail=EVENLY,
     ),
     SpeedRow(
@@ -112,7 +112,7 @@ OF_SPEED = (
         options=OF_CANARIES,
         without_gauge=True,
         fails=frozenset(("COLD",)),
-        says={"COLD": "a cache of the client survived the drop"},
+        expected_text={"COLD": "a cache of the client survived the drop"},
         may_fail=EVENLY,
     ),
 )

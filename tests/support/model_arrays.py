@@ -40,7 +40,7 @@ class Array:
     ranks: int = 2
     expected: dict[str, str] = field(default_factory=lambda: _MET)
     # Words that the certificate must contain.
-    says: str = ""
+    expected_text: str = ""
     cuts_power: bool = False
     # The target is ext4 on a loop device over an image in tmpfs, not FUSE.
     is_memory: bool = False
@@ -145,14 +145,14 @@ ARRAYS = (
         truth="fsync returns and makes no byte durable; the run cuts no power",
         is_good=False,
         fault="fsync of files is lost",
-        says="Durability was acknowledged, not proven.",
+        expected_text="Durability was acknowledged, not proven.",
     ),
     Array(
         name="fsync without effect, power cut",
         truth="fsync returns and makes no byte durable; the run cuts the power",
         is_good=False,
         fault="fsync of files is lost",
-        says="acknowledged bytes lost in a power cut",
+        expected_text="acknowledged bytes lost in a power cut",
         cuts_power=True,
         expected={"DURABLE.power-cut": "failed"},
     ),
@@ -173,10 +173,10 @@ def recorded() -> dict[str, Any]:
     return found
 
 
-def record(array: Array, seen: dict[str, str], exit_code: int, *, says: str) -> None:
+def record(array: Array, seen: dict[str, str], exit_code: int, *, expected_text: str) -> None:
     """Store the results of a run on an array in `FILE`, if the environment variable `UPDATE` is set.
 
-    ``seen`` are the outcomes of the requirements. ``says`` are the words that the certificate contains.
+    ``seen`` are the outcomes of the requirements. ``expected_text`` are the words that the certificate contains.
     """
     if not os.environ.get(UPDATE):
         return
@@ -188,7 +188,7 @@ def record(array: Array, seen: dict[str, str], exit_code: int, *, says: str) -> 
             "date": datetime.now(UTC).date().isoformat(),
             "exit_code": exit_code,
             "seen": seen,
-            "says": says,
+            "says": expected_text,
         }
         file.truncate(0)
         file.write(json.dumps(rows, indent=1, sort_keys=True) + "\n")

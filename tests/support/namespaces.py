@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.support.file_systems.serving import run, until
+from tests.support.file_systems.mounting import run, wait_for
 
 
 def plug_in(process: subprocess.Popen[bytes], cable: str, bridge: str, log: Path, ready: Path) -> str:
@@ -14,13 +14,13 @@ def plug_in(process: subprocess.Popen[bytes], cable: str, bridge: str, log: Path
     Return the child's process id when the file ``ready`` exists.
     """
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    until(lambda: children.read_text().split(), "the first process runs", process, log)
+    wait_for(lambda: children.read_text().split(), "the first process runs", process, log)
     (first,) = children.read_text().split()
     # Only after it has a separate network namespace, because the link would otherwise end here.
-    until(lambda: _network(first) != _network("self"), "it has a network", process, log)
+    wait_for(lambda: _network(first) != _network("self"), "it has a network", process, log)
     run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", first)
     run("ip", "link", "set", cable, "master", bridge, "up")
-    until(ready.exists, "it is ready", process, log)
+    wait_for(ready.exists, "it is ready", process, log)
     return first
 
 

@@ -42,13 +42,13 @@ def main() -> None:
         job = json.loads((OUT / "job.json").read_text())
         set_up_machine()
         set_up_server()
-        tell(kind="machine", kernel=os.uname().release, seconds=uptime())
+        write_result(kind="machine", kernel=os.uname().release, seconds=uptime())
         for name, options in job["configurations"].items():
             run_configuration(name, options, job)
     except BaseException:
-        tell(kind="error", text=traceback.format_exc())
+        write_result(kind="error", text=traceback.format_exc())
     finally:
-        tell(kind="end", seconds=uptime())
+        write_result(kind="end", seconds=uptime())
         os.sync()
         _LIBC.reboot(_RB_POWER_OFF)
 
@@ -120,17 +120,19 @@ def run_configuration(name: str, options: str, job: dict[str, Any]) -> None:
             command = ["nsenter", f"--net=/run/netns/{host}", *as_host, *command]
         run(*command)
     mounted = [line for line in Path("/proc/mounts").read_text().splitlines() if line.split()[2].startswith("nfs")]
-    tell(kind="mounts", configuration=name, options=options, mounts=mounted)
+    write_result(kind="mounts", configuration=name, options=options, mounts=mounted)
     directory = f"{points['first']}/checks"
     make(directory)
-    for check, seen in made(directory, f"{points['second']}/checks", points["small"], job).items():
+    for check, seen in run_checks(directory, f"{points['second']}/checks", points["small"], job).items():
         words = [seen["fault"]] if "fault" in seen else ["it did not end"] if seen.get("blocked") else []
-        tell(kind="check", configuration=name, check=check, observation=None if words else seen, last_words=words)
+        write_result(
+            kind="check", configuration=name, check=check, observation=None if words else seen, last_lines=words
+        )
     for point in points.values():
         run("umount", point)
 
 
-def made(directory: str, second: str, small: str, job: dict[str, Any]) -> dict[str, Any]:
+def run_checks(directory: str, second: str, small: str, job: dict[str, Any]) -> dict[str, Any]:
     """Run the checks one after another; return {check: observation}.
 
     Each check runs in a fork of one process, because starting Python takes seconds on this machine.
@@ -158,7 +160,7 @@ def made(directory: str, second: str, small: str, job: dict[str, Any]) -> dict[s
     return found
 
 
-def tell(**facts: Any) -> None:
+def write_result(**facts: Any) -> None:
     """Append a line of JSON with these facts to the results."""
     with (OUT / "lines").open("a") as file:
         file.write(json.dumps(facts) + "\n")

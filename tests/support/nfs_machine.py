@@ -58,7 +58,7 @@ def missing() -> list[str]:
     return [program for program in NEEDED if not shutil.which(program, path=_environment(Path())["PATH"])]
 
 
-def seen(
+def boot_messages(
     configurations: Sequence[str],
     checks: Sequence[str],
     *,
@@ -181,7 +181,7 @@ def main() -> int:
     asked = parser.parse_args()
     checks = asked.checks or [check.name for check in checks_for("posix") if check.needs != "power cut"]
     kinds = []
-    for line in seen(
+    for line in boot_messages(
         asked.configuration or list(CONFIGURATIONS),
         checks,
         share=asked.share,

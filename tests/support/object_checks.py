@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pytest_ckpt.config.gate_files import built_in
 from tests.support.machine import patience
-from tests.support.observing import judged, made
+from tests.support.target_checks import judged, run_checks
 from tests.support.targets.object_server import TARGET
 
 GATES = built_in("object")
@@ -28,7 +28,7 @@ def failed(
     words = [f"--target={target}", f"--endpoint={endpoint}", "--share=0.05", "--json",
              f"--patience={patience(silent_seconds)}"]  # fmt: skip
     words += ["--embedded"] if environment is None else []
-    seen, _ = made({"": words}, names, _MAXIMUM_SECONDS, room="objects", at_once=2, environment=environment)
+    seen, _ = run_checks({"": words}, names, _MAXIMUM_SECONDS, room="objects", at_once=2, environment=environment)
     not_run = {name: one["not_run"] for name, one in seen.items() if one.get("not_run")}
     assert not not_run, not_run
     verdicts = judged(seen, GATES)

@@ -5,7 +5,7 @@ test_matrix_of_objects.py compares the matrix with faulty stores. The keywords o
 
 - ``fails``: checks that must fail
 - ``may_fail``: checks that may fail, depending on timing; no other check may fail
-- ``says``: words that the verdict of the first check in ``fails`` must contain
+- ``expected_text``: words that the verdict of the first check in ``fails`` must contain
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Row:
     """One fault, and its effect on the checks."""
 
     fault: str
-    says: str
+    expected_text: str
     fails: tuple[str, ...]
     may_fail: frozenset[str] = frozenset()
     # The permitted silence of a store; stores of these tests answer far sooner than a real one must.
@@ -53,14 +53,14 @@ class Row:
         return " ".join((FAULTS[self.fault].__doc__ or "").split())
 
 
-def _row(fault: str, *, says: str, fails: str, may: str = "", silent_seconds: float = 10.0) -> Row:
+def _row(fault: str, *, expected_text: str, fails: str, may: str = "", silent_seconds: float = 10.0) -> Row:
     """Return the row of a fault from the keywords of its class.
 
     Names of checks are separated by spaces. They omit the prefix ``OBJECT-``.
     """
     return Row(
         fault=fault,
-        says=says,
+        expected_text=expected_text,
         fails=tuple(f"OBJECT-{name}" for name in fails.split()),
         may_fail=frozenset(f"OBJECT-{name}" for name in may.split()),
         silent_seconds=silent_seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.front_door import TINY, FrontDoor, Run, Started
+from tests.support.end_to_end import TINY, Run, Runner, Started
 from tests.support.targets.object_server import CREDENTIALS, TARGET
 
 # Options of runs whose objects have several parts: the larger file of a rank has 13 MiB.
@@ -12,16 +12,16 @@ IN_PARTS = (*(word for word in TINY if not word.startswith("--ckpt-scale")), "--
 
 
 def started(
-    door: FrontDoor,
+    runner: Runner,
     *options: str,
     environment: dict[str, str] | None = None,
     of: tuple[str, ...] = TINY,
     suite: str = "performance",
 ) -> Started:
     """Start a run on the test bucket, with its credentials. The options ``of`` make the run small."""
-    # The gate table is given explicitly, so the front door does not set one.
+    # The gate table is given explicitly, so the end-to-end runner does not set one.
     words = (*of, f"--ckpt-suite={suite}", *options)
-    return door.start(*words, target=TARGET, environment=CREDENTIALS | (environment or {}))
+    return runner.start(*words, target=TARGET, environment=CREDENTIALS | (environment or {}))
 
 
 def subject(run: Run) -> str:

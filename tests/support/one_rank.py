@@ -29,7 +29,7 @@ CHECKPOINT = 1
 _SECONDS = 300
 
 
-class Alone:
+class SingleRankGroup:
     """A rank group of size 1, which needs no communication."""
 
     size, host, leads_host, spans_hosts = 1, "here", True, False
@@ -109,7 +109,7 @@ def main() -> None:
     area = from_plain(AreaRef, asked["area"])
     processes = asked["processes"] if asked["mode"] == "open" else None
     shard = layout(asked["model"], mode=asked["mode"], processes=processes, scale=asked["scale"]).rank(0)
-    activity, group, store = Activity(), Alone(), load(area.opener)(area)
+    activity, group, store = Activity(), SingleRankGroup(), load(area.opener)(area)
     engine = engine_maker(spec.make)(
         shard=shard,
         content=Content(SEED),

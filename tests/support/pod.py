@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import CHECKOUT
-from tests.support.file_systems.serving import client, made, run, until
-from tests.support.machine import leave_mounts_of_others, patience
+from tests.support.file_systems.mounting import client, create_directory, run, wait_for
+from tests.support.machine import patience, unmount_inherited
 from tests.support.namespaces import plug_in
 
 USER = 1000
@@ -88,24 +88,24 @@ def _address(number: int) -> str:
 
 def _mount_image(root: Path) -> None:
     """Mount a root file system in memory that contains the programs of this machine."""
-    run("mount", "-t", "tmpfs", "image", made(root))
+    run("mount", "-t", "tmpfs", "image", create_directory(root))
     for name in _OF_SYSTEM:
         there = Path("/", name)
         if there.is_symlink():
             (root / name).symlink_to(there.readlink())
         elif there.is_dir():
-            run("mount", "--rbind", there, made(root / name))
+            run("mount", "--rbind", there, create_directory(root / name))
     for name in _OF_ETC:
         there = Path("/etc", name)
         if there.is_dir():
-            run("mount", "--bind", there, made(root / "etc" / name))
+            run("mount", "--bind", there, create_directory(root / "etc" / name))
         elif there.exists():
-            made(root / "etc")
+            create_directory(root / "etc")
             (root / "etc" / name).write_bytes(there.read_bytes())
     (root / "etc" / "passwd").write_text(f"root:x:0:0::/root:/bin/sh\nckpt:x:{USER}:{USER}::/home/ckpt:/bin/sh\n")
     (root / "etc" / "group").write_text(f"root:x:0:\nckpt:x:{USER}:\n")
     for directory in ("home/ckpt", "run", "var/empty", "proc", "sys"):
-        made(root / directory)
+        create_directory(root / directory)
     run("mount", "-t", "proc", "proc", root / "proc")
     run("mount", "--rbind", "/sys", root / "sys")
 
@@ -117,7 +117,7 @@ def _mount_environment(root: Path) -> None:
     """
     for directory in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
         if not directory.is_relative_to("/usr"):
-            run("mount", "--bind", directory, made(root / directory.relative_to("/")))
+            run("mount", "--bind", directory, create_directory(root / directory.relative_to("/")))
 
 
 def _mount_volumes(home: Path, root: Path, asked: Mapping[str, Any], pod: Mapping[str, Any]) -> None:
@@ -126,21 +126,26 @@ def _mount_volumes(home: Path, root: Path, asked: Mapping[str, Any], pod: Mappin
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     (container,) = spec["containers"]
     for mount in container["volumeMounts"]:
-        volume, point = volumes[mount["name"]], made(root / mount["mountPath"].lstrip("/"))
+        volume, point = volumes[mount["name"]], create_directory(root / mount["mountPath"].lstrip("/"))
         if "emptyDir" in volume:
             size = _mebibytes(str((volume["emptyDir"] or {}).get("sizeLimit", "512Mi")))
             run("mount", "-t", "tmpfs", "-o", f"size={size}m,mode=1777", "empty", point)
         elif "persistentVolumeClaim" in volume:
-            run("mount", "--bind", made(home / "shared" / volume["persistentVolumeClaim"]["claimName"]), point)
+            run(
+                "mount",
+                "--bind",
+                create_directory(home / "shared" / volume["persistentVolumeClaim"]["claimName"]),
+                point,
+            )
         elif "configMap" in volume:
             for name, text in asked["config"].items():
                 (point / name).write_text(text)
-    keys = made(root / asked["keys"].lstrip("/"))
+    keys = create_directory(root / asked["keys"].lstrip("/"))
     for name in ("id_rsa", "id_rsa.pub", "authorized_keys"):
         (keys / name).write_bytes((home / "keys" / name).read_bytes())
     for name, text in pod["files"].items():
         file = root / name.lstrip("/")
-        made(file.parent)
+        create_directory(file.parent)
         file.write_text(text)
 
 
@@ -155,7 +160,7 @@ def _be_pod(home: Path, number: int) -> None:
     asked = json.loads((home / "asked.json").read_text())
     pod = asked["pods"][number]
     (container,) = pod["template"]["spec"]["containers"]
-    place = made(home / "pods" / pod["name"])
+    place = create_directory(home / "pods" / pod["name"])
     run("hostname", pod["name"])
     (place / "boot_id").write_text(f"{uuid.uuid4()}\n")
     root = place / "root"
@@ -166,7 +171,7 @@ def _be_pod(home: Path, number: int) -> None:
     run("mount", "--bind", place / "boot_id", root / "proc/sys/kernel/random/boot_id")
     run("mount", "-o", "remount,bind,ro", root)
     run("ip", "link", "set", "lo", "up")
-    until(lambda: "eth0:" in Path("/proc/self/net/dev").read_text(), "eth0 is plugged in", None, place / "log")
+    wait_for(lambda: "eth0:" in Path("/proc/self/net/dev").read_text(), "eth0 is plugged in", None, place / "log")
     run("ip", "address", "add", f"{_address(number)}/24", "dev", "eth0")
     run("ip", "link", "set", "eth0", "up")
     environment = {
@@ -182,7 +187,7 @@ def _be_pod(home: Path, number: int) -> None:
 
 @contextlib.contextmanager
 def _started(home: Path, number: int, pod: Mapping[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
-    place = made(home / "pods" / pod["name"])
+    place = create_directory(home / "pods" / pod["name"])
     words = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"]
     with (place / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -212,11 +217,11 @@ def main() -> int:
     parser.add_argument("--pod", type=int)
     asked = parser.parse_args()
     home: Path = asked.home
-    leave_mounts_of_others()
+    unmount_inherited()
     if asked.pod is not None:
         _be_pod(home, asked.pod)
     pods = json.loads((home / "asked.json").read_text())["pods"]
-    keys = made(home / "keys")
+    keys = create_directory(home / "keys")
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / "id_rsa")
     (keys / "authorized_keys").write_text((keys / "id_rsa.pub").read_text())
     lines = [f"{_address(n)} {' '.join((pod['name'], *pod['other_names']))}" for n, pod in enumerate(pods)]
@@ -226,9 +231,9 @@ def main() -> int:
     run("ip", "link", "set", _BRIDGE, "up")
     with contextlib.ExitStack() as stack:
         # A file system that counts as shared, as for a claim.
-        claims, shared = made(home / "claims"), made(home / "shared")
+        claims, shared = create_directory(home / "claims"), create_directory(home / "shared")
         for claim in {v["persistentVolumeClaim"]["claimName"] for v in _volumes(pods) if "persistentVolumeClaim" in v}:
-            os.chown(made(claims / claim), USER, USER)
+            os.chown(create_directory(claims / claim), USER, USER)
         stack.enter_context(client(shared, "bindfs", "-f", "-o", "subtype=bindfs", claims, shared))
         for number, pod in reversed(list(enumerate(pods))):
             process = stack.enter_context(_started(home, number, pod))

@@ -45,7 +45,7 @@ def load(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[int
     return loaded, engine.verify(number)
 
 
-def assert_that_each_checkpoint_comes_back(engine: Engine, directory: Path, wanted_bytes: int) -> None:
+def assert_each_checkpoint_loads(engine: Engine, directory: Path, wanted_bytes: int) -> None:
     """Assert that an engine loads the right bytes after it has released its resources.
 
     Saves two checkpoints of ``wanted_bytes`` bytes each, and loads them in the order 2, 1, 2.

@@ -10,7 +10,7 @@ import psutil
 _RANK = ["-P", "-m", "pytest_ckpt.ranks"]
 
 
-def own_bytes(process: psutil.Process) -> int:
+def unshared_bytes(process: psutil.Process) -> int:
     """Return the memory that only this process uses (USS), in bytes; 0 if the process has ended."""
     with contextlib.suppress(psutil.Error):
         return int(process.memory_full_info().uss)

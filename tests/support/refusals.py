@@ -9,9 +9,9 @@ INSIDE_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID"
 SMALL = ("--ckpt-profile=smoke", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2")
 
 
-def is_refusal(exit_code, stderr, says):
+def is_refusal(exit_code, stderr, expected_text):
     assert exit_code == USAGE
-    for word in says:
+    for word in expected_text:
         assert word in stderr
     assert "Traceback" not in stderr
     assert "INTERNALERROR" not in stderr

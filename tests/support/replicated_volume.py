@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.file_systems.serving import gluster, glusterd_answers
-from tests.support.machine import eventually, leave_mounts_of_others
+from tests.support.file_systems.mounting import gluster, glusterd_answers
+from tests.support.machine import eventually, unmount_inherited
 
 ALONE = ("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--propagation", "private")
 PROGRAMS = ("unshare", "glusterd", "gluster", "glusterfs", "mkfs.ext4", "ip")
@@ -30,7 +30,7 @@ _BYTES = 600 << 20
 def main() -> int:
     """Create the volume, run the command, and remove the volume; return the exit code of the command."""
     home, command = Path(sys.argv[1]), sys.argv[2:]
-    leave_mounts_of_others()
+    unmount_inherited()
     _do("ip", "link", "set", "lo", "up")
     _do("ip", "address", "add", f"{_ADDRESS}/32", "dev", "lo")
     for place in ("/var/lib/glusterd", "/var/log/glusterfs", "/run/gluster"):

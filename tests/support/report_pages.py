@@ -15,8 +15,8 @@ from typing import Any
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.history import entry
 from pytest_ckpt.report.html import write_certificate
-from tests.support import made_up_run
-from tests.support.made_results import MadeRun, published
+from tests.support import synthetic_run
+from tests.support.synthetic_results import SyntheticRun, published
 
 HOSTILE = """<script>alert("1")</script> 'é 日本' & {{ 7*7 }} ]]> \u202e\u0007 </style><img src=x onerror=alert(1)>"""
 _LONG = HOSTILE + " \u0627\u0644\u0639\u0631\u0628\u064a\u0629 " + "very-long-without-a-break-" * 12
@@ -27,7 +27,7 @@ def hostile(text: str = _LONG) -> dict[str, Any]:
 
     The default ``text`` contains markup and control characters that attack pages and terminals.
     """
-    document = made_up_run.not_certified(
+    document = synthetic_run.not_certified(
         models="llama3-8b,llama3-70b,llama3-405b",
         options={"ckpt_suite": "performance,contention,endurance,conformance"},
         fails_after=2,
@@ -48,14 +48,14 @@ def hostile(text: str = _LONG) -> dict[str, Any]:
 
 # Reports with all grades in many variants, written as certificates.
 DOCUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "certified": made_up_run.certified,
-    "not certified": made_up_run.not_certified,
-    "incomplete": made_up_run.incomplete,
-    "rehearsal": made_up_run.rehearsal,
-    "1,024 ranks": made_up_run.thousand_ranks,
+    "certified": synthetic_run.certified,
+    "not certified": synthetic_run.not_certified,
+    "incomplete": synthetic_run.incomplete,
+    "rehearsal": synthetic_run.rehearsal,
+    "1,024 ranks": synthetic_run.thousand_ranks,
     "hostile": hostile,
-    "nothing ran": made_up_run.nothing_ran,
-    "contract only": made_up_run.contract_only,
+    "nothing ran": synthetic_run.nothing_ran,
+    "contract only": synthetic_run.contract_only,
 }
 
 
@@ -79,7 +79,7 @@ def certificate(name: str, directory: Path) -> Path:
 
 def judged_again(directory: Path) -> Path:
     """Evaluate an existing run directory with ``pytest-ckpt judge``; return the page."""
-    made_up_run.make_run(directory / "run")
+    synthetic_run.write_run(directory / "run")
     return _command(directory, "again", "judge", "run", "--cluster=24000")
 
 
@@ -88,7 +88,7 @@ def judged_result(directory: Path) -> Path:
 
     Only the times of rank 0 are published. The later loads are so fast that they may come from a cache.
     """
-    run = MadeRun(seconds=lambda kind, n, _rank: 5.0 if kind == "save" else (9.0 if n < 6 else 3.0))
+    run = SyntheticRun(seconds=lambda kind, n, _rank: 5.0 if kind == "save" else (9.0 if n < 6 else 3.0))
     run.write(directory / "made-up-system", ranks=[0])
     return _command(directory, "result", "judge", "made-up-system", "--cluster=16000")
 
@@ -100,9 +100,12 @@ def judged_tree(directory: Path) -> Path:
     may come from a cache.
     """
     places = {
-        "example-array-1": (MadeRun(), None),
-        "example-array-2": (MadeRun(seconds=lambda kind, n, _rank: 31.0 if kind == "save" and n == 7 else 12.0), None),
-        "example-array-3": (MadeRun(seconds=lambda kind, n, _rank: 6.0 if kind == "save" or n < 6 else 2.0), [0]),
+        "example-array-1": (SyntheticRun(), None),
+        "example-array-2": (
+            SyntheticRun(seconds=lambda kind, n, _rank: 31.0 if kind == "save" and n == 7 else 12.0),
+            None,
+        ),
+        "example-array-3": (SyntheticRun(seconds=lambda kind, n, _rank: 6.0 if kind == "save" or n < 6 else 2.0), [0]),
     }
     return _tree(directory, places)
 
@@ -110,10 +113,10 @@ def judged_tree(directory: Path) -> Path:
 def judged_hostile_tree(directory: Path) -> Path:
     """Evaluate a tree of published results whose names contain markup; return the page."""
     names = ("array", "</style><script>alert(1)< & ü".replace("/", "_"), "a" * 90)
-    return _tree(directory, {name: (MadeRun(), None if name == "array" else [0]) for name in names})
+    return _tree(directory, {name: (SyntheticRun(), None if name == "array" else [0]) for name in names})
 
 
-def _tree(directory: Path, places: dict[str, tuple[MadeRun, list[int] | None]]) -> Path:
+def _tree(directory: Path, places: dict[str, tuple[SyntheticRun, list[int] | None]]) -> Path:
     for number, (system, (run, ranks)) in enumerate(places.items()):
         place = published(directory / "made-up", "made-up", system, "llama3-8b", "20260301_120000")
         dataclasses.replace(run, started=run.started + timedelta(days=number)).write(place, ranks=ranks)
@@ -122,7 +125,7 @@ def _tree(directory: Path, places: dict[str, tuple[MadeRun, list[int] | None]]) 
 
 def trend(directory: Path) -> Path:
     """Return the trend page of forty nightly runs. The last eight runs are slower."""
-    line = entry(made_up_run.make_run(directory / "run"))
+    line = entry(synthetic_run.write_run(directory / "run"))
     nights = []
     for number in range(40):
         night = json.loads(json.dumps(line))
@@ -143,8 +146,8 @@ def trend(directory: Path) -> Path:
 def diff(directory: Path) -> Path:
     """Compare two runs; return the page. The second run is slower, and has another release and other mount options."""
     ten = {"ckpt_operations": "10"}
-    made_up_run.make_run(directory / "first", options=ten, run_id="made-up-before")
-    made_up_run.make_run(
+    synthetic_run.write_run(directory / "first", options=ten, run_id="made-up-before")
+    synthetic_run.write_run(
         directory / "second",
         save=0.13,
         seed=2,

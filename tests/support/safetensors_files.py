@@ -13,7 +13,7 @@ from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.files import shard_files
 from pytest_ckpt.sizing.models import layout
 from tests.support import posix_files
-from tests.support.one_rank import Alone
+from tests.support.one_rank import SingleRankGroup
 from tests.support.posix_files import CHECKPOINT
 
 # The first of eight ranks of a full model, so that its shard is divided into files as at full size.
@@ -23,7 +23,9 @@ CONTENT = Content(7)
 
 
 def engine_of(shard=SHARD, **options):
-    return make(shard=shard, content=CONTENT, group=Alone(), activity=Activity(), options=EngineOptions(**options))
+    return make(
+        shard=shard, content=CONTENT, group=SingleRankGroup(), activity=Activity(), options=EngineOptions(**options)
+    )
 
 
 def save(directory, number=CHECKPOINT, engine=None):
@@ -51,7 +53,7 @@ def tensors_of(shard=SHARD):
 
 
 @functools.cache
-def right():
+def expected_files():
     """Return {file name: expected content} of a checkpoint."""
     files = {place: bytes(_bare_file(tensors)) for place, tensors in tensors_of().items()}
     return files | {INDEX: index_of(SHARD)}

@@ -24,7 +24,7 @@ from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.references import load
 from tests.support.late_strategy import LateStrategy
-from tests.support.own_files_engine import OwnFilesEngine
+from tests.support.self_committing_engine import SelfCommittingEngine
 
 LAYOUT = layout("llama3-8b", mode="open", processes=2, scale=1e-4)
 STRATEGIES = {"sync": SyncStrategy, "late": LateStrategy}
@@ -59,7 +59,7 @@ def main():
         return
     found = {}
     for strategy in STRATEGIES:
-        own = OwnFilesEngine(rank=group.rank, content=Content(7), group=group.duplicate(activity.lane("engine")))
+        own = SelfCommittingEngine(rank=group.rank, content=Content(7), group=group.duplicate(activity.lane("engine")))
         found[f"own {strategy}"] = measure(area, group, activity, strategy, own, f"own{strategy}")
         stream = StreamEngine(LAYOUT.rank(group.rank), Content(7), activity, EngineOptions())
         found[f"stream {strategy}"] = measure(area, group, activity, strategy, stream, f"stream{strategy}")

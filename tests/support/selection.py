@@ -41,21 +41,21 @@ SPREAD = (
 )
 # Modules that wait for several minutes. They begin next, so that no such module runs alone at the end.
 LONG = (
-    "tests/launching/test_bad_luck_of_slurm.py",
+    "tests/launching/test_faults_with_slurm.py",
     "tests/nfs/test_real_nfs.py",
-    "tests/launching/test_bad_luck_on_hosts.py",
-    "tests/launching/test_bad_luck_of_mpich.py",
+    "tests/launching/test_faults_with_open_mpi.py",
+    "tests/launching/test_faults_with_mpich.py",
 )
 # Modules of .ci/run that take minutes; they need no lab, and begin first there.
 LONG_WITHOUT_LAB = (
     "tests/docs/test_examples.py",
-    "tests/front_door/test_run_that_is_interrupted.py",
-    "tests/front_door/test_run_with_maintenance.py",
-    "tests/front_door/test_run_of_conformance.py",
-    "tests/front_door/test_run_on_objects.py",
-    "tests/front_door/test_run_with_failover.py",
-    "tests/front_door/test_run_with_strategies.py",
-    "tests/front_door/test_run_without_gauge.py",
+    "tests/end_to_end/test_run_that_is_interrupted.py",
+    "tests/end_to_end/test_run_with_maintenance.py",
+    "tests/end_to_end/test_run_of_conformance.py",
+    "tests/end_to_end/test_run_on_objects.py",
+    "tests/end_to_end/test_run_with_failover.py",
+    "tests/end_to_end/test_run_with_strategies.py",
+    "tests/end_to_end/test_run_without_page_counts.py",
     "tests/launching/test_several_hosts.py",
 )
 # Tests that need a lab, by module, directory or test; .ci/labs runs them.
@@ -65,21 +65,21 @@ LABS = (
     "tests/conformance/test_gateways_of_ceph.py",
     "tests/conformance/test_other_servers.py",
     "tests/evidence/test_longest_run.py",
-    "tests/front_door/test_containers_and_pythons.py",
-    "tests/front_door/test_objects_certified.py",
-    "tests/front_door/test_random_kills.py",
-    "tests/front_door/test_run_in_company.py",
-    "tests/front_door/test_run_of_own_model.py",
-    "tests/front_door/test_run_of_shared_file_system.py",
-    "tests/front_door/test_run_on_gateways_of_ceph.py",
-    "tests/front_door/test_run_on_other_clouds.py",
-    "tests/front_door/test_run_over_hidden_hosts.py",
-    "tests/front_door/test_run_with_dcp.py::test_timed_reads_are_of_the_library_s_files",
-    "tests/front_door/test_run_without_gauge.py::test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_",
-    "tests/front_door/test_run_without_gauge.py::test_without_any_cache_a_second_client_proves_it",
-    "tests/front_door/test_run_without_renames.py::test_every_check_of_behaviour_has_the_verdict_that_the_target_deserves",
+    "tests/end_to_end/test_containers_and_pythons.py",
+    "tests/end_to_end/test_object_store_certified.py",
+    "tests/end_to_end/test_random_kills.py",
+    "tests/end_to_end/test_run_during_other_work.py",
+    "tests/end_to_end/test_run_of_own_model.py",
+    "tests/end_to_end/test_run_of_shared_file_system.py",
+    "tests/end_to_end/test_run_on_gateways_of_ceph.py",
+    "tests/end_to_end/test_run_on_other_clouds.py",
+    "tests/end_to_end/test_run_over_hidden_hosts.py",
+    "tests/end_to_end/test_run_with_dcp.py::test_timed_reads_are_of_the_library_s_files",
+    "tests/end_to_end/test_run_without_page_counts.py::test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_",
+    "tests/end_to_end/test_run_without_page_counts.py::test_without_any_cache_a_second_client_proves_it",
+    "tests/end_to_end/test_run_without_renames.py::test_every_check_of_behaviour_has_the_verdict_that_the_target_deserves",
     "tests/fuzz/",
-    "tests/launching/test_hosts_that_remember.py",
+    "tests/launching/test_hosts_with_caches.py",
     "tests/launching/test_mpich_hosts.py",
     "tests/launching/test_network_of_hosts.py",
     "tests/launching/test_open_mpi_4_hosts.py",
@@ -90,7 +90,7 @@ LABS = (
     "tests/launching/test_tiers_on_hosts.py",
     "tests/nfs/",
     "tests/report/test_pictures.py",
-    "tests/test_one_row_a_thing.py::test_every_fast_test_passes_with_one_more_of_each",
+    "tests/test_new_entries.py::test_every_fast_test_passes_with_one_more_of_each",
 )
 # Short tests with a lab that run on each change: several hosts on MooseFS, and a third-party object store.
 NOT_LABS = (
@@ -99,22 +99,22 @@ NOT_LABS = (
 )
 # Matrices with a run or a mount for each case. .ci/labs runs all cases; each change runs the first case and then every
 # N-th one. N has no common divisor with the length of the innermost axis, so the chosen cases cover each axis.
-_FRONT_DOOR, _TARGETS = "tests/front_door/test_", "tests/targets/test_"
-_INTERRUPTED = f"{_FRONT_DOOR}run_that_is_interrupted.py"
-_ON_OBJECTS, _WITH_DELTAS = f"{_FRONT_DOOR}run_with_dcp_on_objects.py", f"{_FRONT_DOOR}run_with_deltas.py"
+_END_TO_END, _TARGETS = "tests/end_to_end/test_", "tests/targets/test_"
+_INTERRUPTED = f"{_END_TO_END}run_that_is_interrupted.py"
+_ON_OBJECTS, _WITH_DELTAS = f"{_END_TO_END}run_with_dcp_on_objects.py", f"{_END_TO_END}run_with_deltas.py"
 MATRICES = {
     "tests/conformance/test_checks_names_and_visibility.py::test_honest_storage_gives_no_alarm": 5,
-    f"{_FRONT_DOOR}objects_bad_luck.py::test_a_connection_that_is_cut_once_in_any_phase_fails_nothing": 4,
-    f"{_FRONT_DOOR}objects_bad_luck.py::test_a_store_that_cannot_be_used_is_refused": 4,
-    f"{_FRONT_DOOR}objects_bad_luck.py::test_what_goes_wrong_in_the_middle_has_a_clear_end": 4,
-    f"{_FRONT_DOOR}packaging.py::test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed": 3,
-    f"{_FRONT_DOOR}run_on_model_arrays.py::test_a_model_array_gets_the_verdict_that_its_truth_deserves": 5,
-    f"{_FRONT_DOOR}run_on_objects.py::test_a_store_that_cannot_be_used_is_refused_with_a_remedy": 4,
-    f"{_FRONT_DOOR}run_on_objects.py::test_what_does_not_fit_is_refused_before_anything_is_written": 4,
+    f"{_END_TO_END}object_store_faults.py::test_a_connection_that_is_cut_once_in_any_phase_fails_nothing": 4,
+    f"{_END_TO_END}object_store_faults.py::test_a_store_that_cannot_be_used_is_refused": 4,
+    f"{_END_TO_END}object_store_faults.py::test_what_goes_wrong_in_the_middle_has_a_clear_end": 4,
+    f"{_END_TO_END}packaging.py::test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed": 3,
+    f"{_END_TO_END}run_on_model_arrays.py::test_a_model_array_gets_the_verdict_that_its_truth_deserves": 5,
+    f"{_END_TO_END}run_on_objects.py::test_a_store_that_cannot_be_used_is_refused_with_a_remedy": 4,
+    f"{_END_TO_END}run_on_objects.py::test_a_run_that_does_not_fit_is_refused_before_anything_is_written": 4,
     f"{_INTERRUPTED}::test_a_signal_at_any_stage_leaves_a_report_that_can_be_judged_or_nothing": 7,
-    f"{_FRONT_DOOR}run_that_is_resumed.py::test_a_run_that_was_killed_at_any_moment_ends_as_one_that_was_not": 3,
-    f"{_FRONT_DOOR}run_with_bad_luck.py::test_a_target_that_stops_answering_does_not_hold_the_run": 3,
-    f"{_FRONT_DOOR}run_with_dcp.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 3,
+    f"{_END_TO_END}run_that_is_resumed.py::test_a_run_that_was_killed_at_any_moment_ends_as_one_that_was_not": 3,
+    f"{_END_TO_END}run_with_faults.py::test_a_target_that_stops_answering_does_not_hold_the_run": 3,
+    f"{_END_TO_END}run_with_dcp.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 3,
     # Several tests examine one run of each engine; each change runs every second engine.
     **dict.fromkeys(
         (
@@ -124,28 +124,28 @@ MATRICES = {
             f"{_ON_OBJECTS}::test_an_object_that_was_acknowledged_and_is_gone_fails_the_save",
             f"{_ON_OBJECTS}::test_its_evidence_verifies_and_memory_is_as_stated",
             f"{_ON_OBJECTS}::test_the_library_alone_loads_in_another_process_what_was_saved",
-            f"{_ON_OBJECTS}::test_the_library_commits_and_what_is_whose_is_told",
+            f"{_ON_OBJECTS}::test_the_library_commits_and_its_calls_are_reported_separately",
             f"{_WITH_DELTAS}::test_a_chain_outlives_those_that_were_deleted",
-            f"{_WITH_DELTAS}::test_deltas_in_the_background_and_full_saves_that_stand_still",
+            f"{_WITH_DELTAS}::test_deltas_in_the_background_and_full_saves_that_stall",
             f"{_WITH_DELTAS}::test_deltas_write_little_and_restores_read_the_chain",
             f"{_WITH_DELTAS}::test_it_meets_all_that_is_required_and_leaves_nothing",
             f"{_WITH_DELTAS}::test_its_evidence_verifies",
         ),
         2,
     ),
-    f"{_ON_OBJECTS}::test_nothing_is_left_and_the_server_was_asked_as_traced": 3,
-    f"{_ON_OBJECTS}::test_what_a_client_says_of_an_error_repeats_nobody_s_keys": 3,
-    f"{_FRONT_DOOR}run_with_maintenance.py::test_a_clone_that_is_wrong_fails": 3,
-    f"{_FRONT_DOOR}run_with_maintenance.py::test_what_is_no_snapshot_is_not_judged_as_one": 3,
-    f"{_FRONT_DOOR}run_with_replay.py::test_what_is_not_what_was_saved_turns_the_verdict": 3,
-    f"{_FRONT_DOOR}run_with_more_clients.py::test_the_rate_of_the_array_decides_and_not_its_clients": 3,
-    f"{_FRONT_DOOR}run_with_safetensors.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 4,
-    f"{_FRONT_DOOR}run_with_safetensors.py::test_an_error_of_the_storage_is_named_with_its_rank_and_file": 3,
+    f"{_ON_OBJECTS}::test_nothing_is_left_and_the_server_received_the_traced_requests": 3,
+    f"{_ON_OBJECTS}::test_error_messages_of_a_client_contain_no_keys": 3,
+    f"{_END_TO_END}run_with_maintenance.py::test_a_clone_that_is_wrong_fails": 3,
+    f"{_END_TO_END}run_with_maintenance.py::test_a_clone_that_is_not_a_snapshot_is_not_judged": 3,
+    f"{_END_TO_END}run_with_replay.py::test_what_is_not_what_was_saved_turns_the_verdict": 3,
+    f"{_END_TO_END}run_with_more_clients.py::test_the_rate_of_the_array_decides_and_not_its_clients": 3,
+    f"{_END_TO_END}run_with_safetensors.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 4,
+    f"{_END_TO_END}run_with_safetensors.py::test_an_error_of_the_storage_is_named_with_its_rank_and_file": 3,
     "tests/launching/test_memory_of_ranks.py::test_a_rank_with_little_to_save_takes_little_however_often_it_saves": 2,
     "tests/plugin/test_hooks_misuse.py::test_it_is_refused_with_the_plugin_named": 5,
     "tests/ranks/test_dcp_objects_engine.py::test_a_rank_saves_and_loads_within_the_memory_that_its_row_states": 3,
-    "tests/recording/test_shipped_patterns.py::test_a_library_does_what_the_shipped_pattern_says": 5,
-    "tests/report/pdf/test_certificate_pdf.py::test_a_planted_address_is_neither_asked_for_nor_read": 5,
+    "tests/recording/test_shipped_patterns.py::test_a_library_does_what_the_shipped_pattern_states": 5,
+    "tests/report/pdf/test_certificate_pdf.py::test_a_planted_address_is_neither_requested_nor_read": 5,
     "tests/report/test_pages_in_browser.py::test_it_draws_light_and_dark_without_a_word_or_a_request": 5,
     "tests/report/test_pages_in_browser.py::test_nothing_is_wider_than_the_page_and_no_label_lies_on_another": 5,
     f"{_TARGETS}doctor_on_hung_target.py::test_one_that_hangs_in_writing_is_named": 3,
@@ -155,29 +155,29 @@ MATRICES = {
 }
 # Cases that repeat a run of the fast set with engine torch instead of stream, by the end of their names. The import of
 # torch takes longer than the rest of a run, so only .ci/labs runs them; each change runs tests that use only torch.
-WITH_TORCH_TOO = {
-    f"{_FRONT_DOOR}retention_and_data.py": "[by_torch]",
-    f"{_FRONT_DOOR}run_on_memory.py": "[torch]",
-    f"{_FRONT_DOOR}run_on_objects.py": "[torch]",
-    f"{_FRONT_DOOR}run_with_compression.py": "[--ckpt-engine=torch]",
-    f"{_FRONT_DOOR}run_with_failover.py": "[--ckpt-engine=torch]",
-    f"{_FRONT_DOOR}run_with_maintenance.py": "[--ckpt-engine=torch]",
-    f"{_FRONT_DOOR}run_with_strategies.py": "[torch,stream]",
-    f"{_FRONT_DOOR}run_with_tiers.py": "[--ckpt-engine=torch]",
+REPEATED_WITH_TORCH = {
+    f"{_END_TO_END}retention_and_data.py": "[by_torch]",
+    f"{_END_TO_END}run_on_memory.py": "[torch]",
+    f"{_END_TO_END}run_on_objects.py": "[torch]",
+    f"{_END_TO_END}run_with_compression.py": "[--ckpt-engine=torch]",
+    f"{_END_TO_END}run_with_failover.py": "[--ckpt-engine=torch]",
+    f"{_END_TO_END}run_with_maintenance.py": "[--ckpt-engine=torch]",
+    f"{_END_TO_END}run_with_strategies.py": "[torch,stream]",
+    f"{_END_TO_END}run_with_tiers.py": "[--ckpt-engine=torch]",
 }
 _MAXIMUM_PROCESSES = 8
 # The longest test takes five minutes on a busy machine. A test that takes three times as long will never end.
 LIMIT_SECONDS = 900
 _FAST_EXAMPLES = 20
-# The slow imports (_TAKE_SECONDS) that test modules caused during the collection.
+# The slow imports (_SLOW_IMPORTS) that test modules caused during the collection.
 IMPORTED = pytest.StashKey[set[str]]()
 # The number of collected cases of each matrix.
 _CASES = pytest.StashKey[Counter[str]]()
-_TAKE_SECONDS = ("torch", "mpi4py.MPI")
+_SLOW_IMPORTS = ("torch", "mpi4py.MPI")
 # The name of a value that is passed to the processes of pytest-xdist.
 HAS_FAST_SET = "has_fast_set"
 # Options that only print information about pytest; they work in any environment.
-_TELLS = ("help", "version", "markers")
+_INFORMATION_OPTIONS = ("help", "version", "markers")
 _NO_ENVIRONMENT = (
     "the project's own tests need an environment with the extra 'test'\n"
     "  python3 -m venv .venv-tests && .venv-tests/bin/pip install -c constraints.txt -e '.[test]' "
@@ -201,13 +201,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if _is_of_the_product(config):
+    if _is_target_run(config):
         config.pluginmanager.unregister(sys.modules[__name__])
         return
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     if importlib.util.find_spec("hypothesis") is None:
-        if any(getattr(config.option, name, False) for name in _TELLS):
+        if any(getattr(config.option, name, False) for name in _INFORMATION_OPTIONS):
             return
         raise pytest.UsageError(_NO_ENVIRONMENT)
     from hypothesis import HealthCheck, settings  # noqa: PLC0415
@@ -219,7 +219,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("all" if config.getoption("all_tests") else "fast")
 
 
-class _FailuresAtOnce:
+class _ImmediateFailures:
     """Prints each failure immediately. A run of all tests takes an hour and may be stopped before its summary."""
 
     def __init__(self, terminal: pytest.TerminalReporter) -> None:
@@ -234,7 +234,7 @@ class _FailuresAtOnce:
 def pytest_sessionstart(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if session.config.getoption("all_tests") and terminal and "PYTEST_XDIST_WORKER" not in os.environ:
-        session.config.pluginmanager.register(_FailuresAtOnce(terminal))
+        session.config.pluginmanager.register(_ImmediateFailures(terminal))
 
 
 def examples(count: int) -> int:
@@ -259,7 +259,7 @@ def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Set the number of test processes, before pytest-xdist reads it."""
-    if _is_all_of_ours(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
+    if _is_complete_test_run(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
         more = 4 if config.option.all_tests else 2
         config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + more)
 
@@ -269,15 +269,15 @@ def pytest_configure_node(node: Any) -> None:
     """Report to each process of pytest-xdist whether exactly the fast set is collected."""
     option = node.config.option
     is_cut = option.all_tests or option.keyword or option.markexpr or getattr(option, "lf", False)
-    node.workerinput[HAS_FAST_SET] = _is_all_of_ours(node.config) and not is_cut
+    node.workerinput[HAS_FAST_SET] = _is_complete_test_run(node.config) and not is_cut
 
 
-def _is_of_the_product(config: pytest.Config) -> bool:
+def _is_target_run(config: pytest.Config) -> bool:
     """Whether this is a run of pytest-ckpt on a target, instead of the project's own tests."""
     return any(config.getoption(name, None) for name in ("ckpt_target", "ckpt_config"))
 
 
-def _is_all_of_ours(config: pytest.Config) -> bool:
+def _is_complete_test_run(config: pytest.Config) -> bool:
     """Whether this run was started for all test files of the project.
 
     False for a run on a target, for named files, for ``--collect-only``, and in the processes of pytest-xdist.
@@ -286,7 +286,7 @@ def _is_all_of_ours(config: pytest.Config) -> bool:
         config.args_source is pytest.Config.ArgsSource.TESTPATHS
         and not hasattr(config, "workerinput")
         and not config.option.collectonly
-        and not _is_of_the_product(config)
+        and not _is_target_run(config)
     )
 
 
@@ -325,8 +325,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     They exist until the end of the run, and examining them would slow each garbage collection.
     """
-    if not _is_of_the_product(session.config):
-        session.config.stash[IMPORTED] = {name for name in _TAKE_SECONDS if name in sys.modules}
+    if not _is_target_run(session.config):
+        session.config.stash[IMPORTED] = {name for name in _SLOW_IMPORTS if name in sys.modules}
         gc.collect()
         gc.freeze()
 
@@ -339,7 +339,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         cases = item.config.stash.setdefault(_CASES, Counter())
         is_lab = cases[matrix] % MATRICES[matrix] != 0
         cases[matrix] += 1
-    is_lab = is_lab or item.nodeid.endswith(WITH_TORCH_TOO.get(_module(item), ()))
+    is_lab = is_lab or item.nodeid.endswith(REPEATED_WITH_TORCH.get(_module(item), ()))
     if is_lab and item.get_closest_marker("thorough"):
         item.add_marker(pytest.mark.lab)
 
@@ -380,22 +380,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     # Each process has a directory below the run's.
     directory = item.config._tmp_path_factory.getbasetemp().parent  # type: ignore[attr-defined]
-    with beside_others(directory, alone=_is_alone(item)):
+    with shared_or_exclusive(directory, alone=_is_alone(item)):
         return (yield)
 
 
 @contextlib.contextmanager
-def beside_others(directory: Path, *, alone: bool) -> Iterator[None]:
+def shared_or_exclusive(directory: Path, *, alone: bool) -> Iterator[None]:
     """Run the ``with`` block concurrently with the blocks of other processes, or exclusively if ``alone`` is True.
 
     A block with ``alone`` starts when no other block runs. No other block starts until it ends.
     """
-    with (directory / "door.lock").open("w") as door, (directory / "room.lock").open("w") as room:
+    with (directory / "entry.lock").open("w") as entry, (directory / "tests.lock").open("w") as tests:
         # A process that waits for exclusive access blocks new entries, so that the others finish.
-        fcntl.flock(door, fcntl.LOCK_EX)
-        fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        fcntl.flock(door, fcntl.LOCK_UN)
+        fcntl.flock(entry, fcntl.LOCK_EX)
+        fcntl.flock(tests, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(entry, fcntl.LOCK_UN)
         try:
             yield
         finally:
-            fcntl.flock(room, fcntl.LOCK_UN)  # closing is not sufficient if a process was forked in the block
+            fcntl.flock(tests, fcntl.LOCK_UN)  # closing is not sufficient if a process was forked in the block

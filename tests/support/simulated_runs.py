@@ -33,7 +33,7 @@ from pytest_ckpt.sizing.drains import drain_limit_seconds
 from pytest_ckpt.sizing.limits import ClusterLimits
 from pytest_ckpt.sizing.patterns import LOADS_OF_A_PATTERN
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
-from tests.support import made_measurement
+from tests.support import synthetic_measurement
 from tests.support.simulated_arrays import TRUTHS, TRUTHS_OF_STEADINESS, Truth
 
 OPTIONS = {
@@ -224,7 +224,7 @@ class _Run:
             reads="ranks read what others wrote",
             rank_bytes=self.base.rank_bytes,
             operations=_operations("load", series, self.base.bytes),
-            integrity=made_measurement.compared(self.base.bytes * len(series)),
+            integrity=synthetic_measurement.compared(self.base.bytes * len(series)),
         )
 
 
@@ -232,7 +232,7 @@ class _Run:
 def _run(strategy: str, ranks: int, hosts: tuple[str, ...]) -> _Run:
     planned = planned_by(strategy, ranks)
     shards = planned.layout
-    base = made_measurement.measurement(
+    base = synthetic_measurement.measurement(
         size=shards.bytes,
         operations=(),
         subject=planned.subject,
@@ -245,7 +245,7 @@ def _run(strategy: str, ranks: int, hosts: tuple[str, ...]) -> _Run:
         full_bytes=shards.full_bytes,
         rank_bytes=(shards.bytes // shards.processes,) * shards.processes,
         operations_planned=planned.operations,
-        integrity=made_measurement.compared(shards.bytes * planned.operations),
+        integrity=synthetic_measurement.compared(shards.bytes * planned.operations),
         durability=Durability(files=8, files_synced=8, directories=1, directories_synced=1, saves=1, commits=1),
         ranks=tuple(
             RankFacts(rank=r, host=hosts[r * len(hosts) // shards.processes], pid=100 + r)
@@ -319,7 +319,7 @@ def _chain(run: _Run, series: Series) -> Measurement:
         deleted=3,
         deleted_bytes=0,
         freed_bytes=None,
-        integrity=made_measurement.compared(1),
+        integrity=synthetic_measurement.compared(1),
         misses_deleted=True,
     )
     return run.measured(operations=loads, patterns=Patterns(chains=chains))
@@ -342,7 +342,7 @@ def _tiers(run: _Run, *, lost: float = 1.0) -> Tiers:
         tier="local",
         number=2,
         seconds=1.0,
-        integrity=made_measurement.compared(size),
+        integrity=synthetic_measurement.compared(size),
     )
     return Tiers(
         bytes=size,
@@ -361,7 +361,7 @@ def _tiers(run: _Run, *, lost: float = 1.0) -> Tiers:
             return_seconds=lost / 2,
             load_seconds=lost / 2,
             missing=0,
-            integrity=made_measurement.compared(size),
+            integrity=synthetic_measurement.compared(size),
         ),
     )
 

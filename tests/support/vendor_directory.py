@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.support.front_door import TINY
+from tests.support.end_to_end import TINY
 
 # Limits that a busy machine also meets, because none of these tests is about a time.
 QUICK = (*TINY, "--ckpt-checkpoints-per-failure=1", "--ckpt-save-budget=50%", "--ckpt-load-budget=50%")

@@ -12,10 +12,10 @@ from tests.support.targets.misbehaving import Target, misbehaving
 
 
 @pytest.fixture(scope="module")
-def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
+def mounted(create_home: Callable[[str], Path]) -> Iterator[Target]:
     """A target with a second mount, shared by the tests of a module."""
     need_fuse()
-    with misbehaving(make_home("misbehaving"), second=True) as target:
+    with misbehaving(create_home("misbehaving"), second=True) as target:
         yield target
 
 

@@ -51,7 +51,7 @@ def test_a_target_that_is_silent_is_one_however_late_its_process_began(late_pyth
     eventually(lambda: is_gone(silence.value.pid), "the process is ended and reaped")
 
 
-def test_a_process_that_never_begins_is_told_as_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_that_never_begins_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stuck = tmp_path / "python"
     stuck.write_text(f"#!/bin/sh\nexec sleep {LONG_SECONDS}\n")
     stuck.chmod(0o755)
@@ -64,7 +64,7 @@ def test_a_process_that_never_begins_is_told_as_that(monkeypatch: pytest.MonkeyP
     eventually(lambda: is_gone(pid), "the process is ended and reaped")
 
 
-def test_a_process_that_breaks_before_it_begins_is_told_with_its_last_line() -> None:
+def test_a_process_that_breaks_before_it_begins_is_reported_with_its_last_line() -> None:
     with pytest.raises(RefusedError, match="could not be tried: ModuleNotFoundError: No module named 'no_such'"):
         call_in_time("no_such:module", None, 1000)
     with pytest.raises(RefusedError, match="could not be tried: ModuleNotFoundError: No module named 'no_such'"):

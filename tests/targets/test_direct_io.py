@@ -17,7 +17,7 @@ from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.targets.posix import direct_io
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED, DirectFile, DirectSupport, stated_alignment
-from tests.support.made_check import kinds, made
+from tests.support.check_command import anomaly_kinds, run_check
 
 REFUSALS = [errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS]
 
@@ -39,7 +39,7 @@ def test_the_refusals_are_those_of_the_kernel_of_networks_and_of_user_space() ->
 
 
 @pytest.mark.parametrize("number", REFUSALS, ids=errno.errorcode.get)
-def test_ranks_and_checks_go_on_without_direct_io_where_it_is_not_offered(
+def test_ranks_and_checks_continue_without_direct_io_where_it_is_not_offered(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct_open_answers(monkeypatch, number)
@@ -60,7 +60,7 @@ def test_another_error_is_none(number: int, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ["EINVAL", "EOPNOTSUPP", "ENOSYS"])
-def test_the_check_of_direct_io_names_the_refusal(name: str, make_home: Any) -> None:
+def test_the_check_of_direct_io_names_the_refusal(name: str, create_home: Any) -> None:
     lie = (
         "import errno, os\n"
         "real = os.open\n"
@@ -69,7 +69,7 @@ def test_the_check_of_direct_io_names_the_refusal(name: str, make_home: Any) -> 
         "    return real(path, flags, *more, **named)\n"
         "os.open = lie"
     )
-    assert kinds(made("DIRECT.aligned", make_home("refused"), sabotage=lie)) == {"O_DIRECT refused"}
+    assert anomaly_kinds(run_check("DIRECT.aligned", create_home("refused"), sabotage=lie)) == {"O_DIRECT refused"}
 
 
 def test_the_alignment_that_the_kernel_states_is_the_one_that_it_requires(tmp_path: Path) -> None:

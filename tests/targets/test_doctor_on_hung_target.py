@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.run.preflight import ANSWER_SECONDS
-from tests.support.by_the_library import faults
+from tests.support.jsonschema_validation import violations
 from tests.support.machine import eventually, patience
 
 # No rank starts. Other tests cover ranks on a target that hangs.
@@ -22,7 +22,7 @@ def doctor(target, capsys, seconds=None):
     seconds = seconds or round(patience(DEADLINE_SECONDS))
     code = main(["doctor", "--json", f"--ckpt-target={target.path}", f"--ckpt-io-timeout={seconds}s", *WORDS])
     document = json.loads(capsys.readouterr().out)
-    assert not faults(document, "doctor")
+    assert not violations(document, "doctor")
     assert code == 4
     return document["findings"]
 
@@ -71,7 +71,7 @@ def test_one_that_hangs_in_writing_is_named(target, capsys, operation):
     eventually(lambda: not is_running(pid), "the process that waited ends when the target answers")
 
 
-def test_what_the_target_refuses_is_said(target, capsys):
+def test_a_refusal_by_the_target_is_reported(target, capsys):
     target.fault("EIO in write")
     found = {f["name"]: f for f in doctor(target, capsys)}
     assert found["target"]["can"]

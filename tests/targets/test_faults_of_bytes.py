@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.support.made_check import kinds, made
+from tests.support.check_command import anomaly_kinds, run_check
 from tests.support.targets.misbehaving import Target
 
 HONEST = [
@@ -85,7 +85,7 @@ ELSEWHERE = [
 @pytest.mark.thorough
 @pytest.mark.parametrize("check", HONEST)
 def test_an_honest_target_passes(check, target: Target):
-    seen = made(check, target.path, f"--second-directory={target.second}")
+    seen = run_check(check, target.path, f"--second-directory={target.second}")
     assert (seen.anomalies, seen.not_run) == ((), "")
     assert seen.trials > 0
 
@@ -93,28 +93,28 @@ def test_an_honest_target_passes(check, target: Target):
 @pytest.mark.parametrize(("fault", "check", "kind"), FAULTS)
 def test_a_fault_is_named(fault, check, kind, target: Target):
     target.fault(fault)
-    seen = made(check, target.path, f"--second-directory={target.second}")
-    assert kind in kinds(seen), seen.anomalies
+    seen = run_check(check, target.path, f"--second-directory={target.second}")
+    assert kind in anomaly_kinds(seen), seen.anomalies
     assert all(anomaly.where and anomaly.seen and anomaly.expected for anomaly in seen.anomalies)
     assert target.hits(fault)
 
 
 @pytest.mark.parametrize(("fault", "check", "not_run"), ELSEWHERE)
-def test_a_fault_of_something_else_is_not_held_against_a_check(fault, check, not_run, target: Target):
+def test_a_fault_of_something_else_is_not_compared_with_a_check(fault, check, not_run, target: Target):
     target.fault(fault)
-    seen = made(check, target.path, f"--second-directory={target.second}")
+    seen = run_check(check, target.path, f"--second-directory={target.second}")
     assert (seen.anomalies, seen.not_run) == ((), not_run)
     assert target.hits(fault)
 
 
 def test_readers_through_mappings_that_never_worked_are_not_called_tried(target: Target):
     target.fault("no mmap")
-    assert "not tried" in made("UNLINK.open-reader", target.path).facts["readers through mappings"]
+    assert "not tried" in run_check("UNLINK.open-reader", target.path).facts["readers through mappings"]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "call"), [("concurrent O_TRUNC hangs", "open with O_TRUNC"), ("hang", "write")])
-def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
+def test_a_hang_is_reported_while_it_lasts(fault, call, target: Target):
     """The check prints its result while the call still hangs. It removes its files after the fault is disabled."""
     target.fault(fault)
     words = ["TRUNCATE.concurrent", f"--directory={target.path}", "--share=0.05", "--patience=1", "--json"]
@@ -134,7 +134,7 @@ def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
     assert seen["measured"] >= 1
 
 
-def test_free_space_that_never_changes_is_told(target: Target):
+def test_free_space_that_never_changes_is_reported(target: Target):
     """The check waits one second for a change of the free space, instead of sixty."""
     sabotage = (
         "import dataclasses, pytest_ckpt.conformance.posix.capabilities as capabilities\n"
@@ -142,5 +142,5 @@ def test_free_space_that_never_changes_is_told(target: Target):
         "capabilities.BY_NAME[name] = dataclasses.replace(capabilities.BY_NAME[name], limit=1.0)"
     )
     target.fault("statfs never changes")
-    seen = made("CAPABILITIES.statfs", target.path, sabotage=sabotage)
-    assert kinds(seen) == {"free space does not fall"}
+    seen = run_check("CAPABILITIES.statfs", target.path, sabotage=sabotage)
+    assert anomaly_kinds(seen) == {"free space does not fall"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ckpt.facts.checks import BY_NAME
-from tests.support.made_check import kinds, made
+from tests.support.check_command import anomaly_kinds, run_check
 
 OURS = [name for name in BY_NAME if name.split(".")[0] in
         {"COMMIT", "VISIBLE", "STALE", "EXCLUSIVE", "POINTER", "MKDIR", "NAMES"}]  # fmt: skip
@@ -13,7 +13,7 @@ OURS = [name for name in BY_NAME if name.split(".")[0] in
 
 def on(target, check, **more):
     """Run a check with both mounts of a target as clients; return its observation."""
-    return made(check, target.path, f"--second-directory={target.second}", share=0.02, **more)
+    return run_check(check, target.path, f"--second-directory={target.second}", share=0.02, **more)
 
 
 def patient(times):
@@ -63,7 +63,7 @@ def test_an_honest_target_gives_no_alarm(check, target):
 def test_a_fault_is_named(fault, check, kind, target):
     target.fault(fault)
     # The process that cleans up cannot see hidden names, so it cannot remove them.
-    assert kind in kinds(on(target, check, tidy=False))
+    assert kind in anomaly_kinds(on(target, check, tidy=False))
     assert target.hits(fault)
 
 
@@ -71,7 +71,7 @@ def test_a_fault_is_named(fault, check, kind, target):
 def test_a_directory_that_arrives_in_parts_is_named(check, target):
     target.fault("rename of a directory is not atomic")
     parts = {"directory with a part of its files during a rename", "directory empty during a rename"}
-    assert parts & kinds(on(target, check, tidy=False))
+    assert parts & anomaly_kinds(on(target, check, tidy=False))
 
 
 @pytest.mark.thorough
@@ -87,14 +87,14 @@ def test_what_stays_stale_for_longer_than_the_limit_is_measured(fault, check, wh
     seen = on(target, check, sabotage=patient(2))
     # The length is new but the page is stale, so a pointer that grew has the old text with the end of the new one.
     is_mixed = fault == "stale data"
-    assert kinds(seen) <= ({"neither the old text nor the new one"} if is_mixed else set())
+    assert anomaly_kinds(seen) <= ({"neither the old text nor the new one"} if is_mixed else set())
     assert seen.measured > 1.0
     assert float(seen.facts[f"longest after {what}"].split()[0]) > 1.0
 
 
-def test_what_stays_stale_for_ever_is_given_up(target):
+def test_permanently_stale_names_end_the_wait(target):
     target.fault("stale attributes", seconds=1e9)
-    assert "stale size" in kinds(on(target, "STALE.attributes", sabotage=patient(0.5)))
+    assert "stale size" in anomaly_kinds(on(target, "STALE.attributes", sabotage=patient(0.5)))
 
 
 @pytest.mark.thorough

@@ -17,8 +17,8 @@ CANARY_BYTES = 128 << 10
 
 
 @pytest.fixture
-def directory(make_home):
-    return make_home("fsync")
+def directory(create_home):
+    return create_home("fsync")
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_an_option_of_the_mount_that_takes_fsync_its_effect_is_kept(directory, m
 
 
 @pytest.fixture
-def overlay(mount, make_home):
+def overlay(mount, create_home):
     """Return a function that mounts an overlay file system and returns its mount point.
 
     ``kind`` is the file system of the layers.
@@ -120,7 +120,7 @@ def overlay(mount, make_home):
     mounted = []
 
     def make(kind, mebibytes, option=""):
-        below, point = mount(kind, mebibytes), make_home("overlay")
+        below, point = mount(kind, mebibytes), create_home("overlay")
         for name in ("lower", "upper", "work"):
             (below / name).mkdir()
         layers = f"lowerdir={below}/lower,upperdir={below}/upper,workdir={below}/work{option}"

@@ -20,9 +20,9 @@ CONTENT = os.urandom(3_000_000)
 
 
 @pytest.fixture
-def home(make_home):
+def home(create_home):
     need(os.geteuid() == 0 and Path("/dev/loop-control").exists(), "loop devices need root and /dev/loop-control")
-    return make_home("loop")
+    return create_home("loop")
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
@@ -60,7 +60,7 @@ def test_a_drive_that_lies_about_flush_loses_what_was_fsynced(home):
     for fault, survives in ((None, True), ("fsync of files is lost", False)):
         with misbehaving(home) as liar, loop_mount(home, "ext4", 64, image=liar.path / "image") as mount:
             subprocess.run(["sync", "--file-system", str(mount.path)], check=True)
-            liar_sync(liar.path / "image")
+            false_sync(liar.path / "image")
             if fault:
                 liar.fault(fault)
             write(mount.path / "file", CONTENT, sync=True)
@@ -74,7 +74,7 @@ def test_a_drive_that_lies_about_flush_loses_what_was_fsynced(home):
                 assert liar.hits(fault)
 
 
-def liar_sync(path: Path) -> None:
+def false_sync(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
 

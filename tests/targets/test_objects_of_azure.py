@@ -19,7 +19,7 @@ from pytest_ckpt.targets.objects.azure import DialectOfAzure, authorization, fin
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.keys import read_url
 from pytest_ckpt.targets.schemes import create_target
-from tests.support.targets.other_servers import OtherServer, azurite
+from tests.support.targets.other_servers import ThirdPartyServer, azurite
 
 KEY = base64.b64encode(b"planted key of the account").decode()
 TOKEN = "sv=2024-08-04&sp=racwdl&sig=planted%2Fsignature"
@@ -50,7 +50,9 @@ def test_an_account_and_its_key_are_found_where_azures_tools_have_them(environme
 
 
 @pytest.mark.parametrize("environment", [{}, {"AZURE_STORAGE_ACCOUNT": "vendor"}, {"AZURE_STORAGE_KEY": KEY}])
-def test_who_has_no_account_is_told_what_to_set(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_account_is_reported_with_the_variables_to_set(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(NoCredentialsError, match="AZURE_STORAGE_CONNECTION_STRING"):
         find_account(environment)
     for name in ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING"):
@@ -60,7 +62,7 @@ def test_who_has_no_account_is_told_what_to_set(environment: dict[str, str], mon
     assert refused.value.remedy.startswith("Set AZURE_STORAGE_ACCOUNT")
 
 
-def test_a_request_is_signed_with_all_that_it_says() -> None:
+def test_a_request_is_signed_with_all_that_it_states() -> None:
     def of(
         method: str = "PUT", path: str = "/c/a%20b", query: str = "comp=block&blockid=QQ%3D%3D", size: int = 5
     ) -> str:
@@ -169,7 +171,7 @@ def test_a_container_that_keeps_what_is_deleted_is_refused(canned) -> None:
     ("status", "code", "words"),
     [(403, "AuthenticationFailed", "Set AZURE_STORAGE_ACCOUNT"), (404, "ContainerNotFound", "Make the container")],
 )
-def test_a_refusal_is_told_with_what_to_do_and_without_the_key(canned, status: int, code: str, words: str) -> None:
+def test_a_refusal_is_reported_with_what_to_do_and_without_the_key(canned, status: int, code: str, words: str) -> None:
     answers, access = canned
     answers["list"] = (status, f"<Error><Code>{code}</Code><Message>It is not {KEY}, nor ?sig=abc.</Message></Error>")
     with pytest.raises(UsageError, match=code) as refused:
@@ -183,13 +185,15 @@ def test_a_refusal_is_told_with_what_to_do_and_without_the_key(canned, status: i
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[OtherServer]:
+def server() -> Iterator[ThirdPartyServer]:
     with azurite() as started:
         yield started
 
 
 @pytest.mark.thorough
-def test_an_object_of_blocks_is_whole_and_unfinished_blocks_are_listed_and_forgotten(server: OtherServer) -> None:
+def test_an_object_of_blocks_is_complete_and_unfinished_blocks_are_listed_and_forgotten(
+    server: ThirdPartyServer,
+) -> None:
     with server.bucket() as bucket:
         upload = bucket.begin_upload("of blocks")
         sent = [(number, *bucket.put_part("of blocks", upload, number, memoryview(bytes([number]) * 1000)))
@@ -208,12 +212,12 @@ def test_an_object_of_blocks_is_whole_and_unfinished_blocks_are_listed_and_forgo
         bucket.abort_upload("begun", other)
         bucket.delete("of blocks")
         bucket.delete("of blocks")
-    assert server.what_lies_there() == ([], [])
+    assert server.stored_keys() == ([], [])
 
 
 @pytest.mark.thorough
-def test_what_a_killed_run_began_is_removed_and_what_is_not_its_own_is_named(server: OtherServer) -> None:
+def test_what_a_killed_run_began_is_removed_and_what_is_not_its_own_is_named(server: ThirdPartyServer) -> None:
     (left,) = server.clean_up_after_a_killed_run()
     assert "strange.pt was not aborted" in left
     assert "targets.objects.remove az://test/" in left
-    assert server.what_lies_there() == ([], [])
+    assert server.stored_keys() == ([], [])

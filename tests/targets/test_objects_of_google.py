@@ -17,7 +17,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects.google import below_upload, joined_key, part_key, piece_of
 from pytest_ckpt.targets.objects.keys import read_url
 from pytest_ckpt.targets.schemes import create_target
-from tests.support.targets.other_servers import OtherServer, fake_gcs_server
+from tests.support.targets.other_servers import ThirdPartyServer, fake_gcs_server
 
 PLACE = read_url("gs://checkpoints/acceptance")
 UPLOAD = "0123456789abcdef"
@@ -77,7 +77,7 @@ def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ty
     thread.join()
 
 
-def test_a_service_account_asks_with_a_token_of_its_own(google: tuple[type[_Google], Access]) -> None:
+def test_a_service_account_authenticates_with_its_own_token(google: tuple[type[_Google], Access]) -> None:
     handler, access = google
     facts = create_target(TARGETS["gs"], PLACE.url, access).check()
     assert (facts.kind, facts.gate_kind, facts.capabilities) == ("gs", "object-local", frozenset({"objects"}))
@@ -104,7 +104,7 @@ def test_a_refusal_names_neither_token_nor_account(google: tuple[type[_Google], 
     assert TOKEN not in str(refused.value)
 
 
-def test_who_has_no_credentials_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     with pytest.raises(UsageError, match=r"none\.json was not found") as refused:
@@ -112,7 +112,7 @@ def test_who_has_no_credentials_is_told_what_to_do(tmp_path: Path, monkeypatch: 
     assert "GOOGLE_APPLICATION_CREDENTIALS" in refused.value.remedy
 
 
-def test_parts_are_told_from_objects_by_their_keys() -> None:
+def test_parts_are_distinguished_from_objects_by_their_keys() -> None:
     for made in (part_key("a/b", UPLOAD, 7), joined_key("a/b", UPLOAD, 1, 2), below_upload("a/b", UPLOAD)):
         piece = piece_of(made)
         assert piece
@@ -125,13 +125,15 @@ def test_parts_are_told_from_objects_by_their_keys() -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[OtherServer]:
+def server() -> Iterator[ThirdPartyServer]:
     with fake_gcs_server() as started:
         yield started
 
 
 @pytest.mark.thorough
-def test_an_object_of_more_parts_than_are_composed_at_once_is_whole_and_leaves_no_part(server: OtherServer) -> None:
+def test_an_object_of_more_parts_than_are_composed_at_once_is_complete_and_leaves_no_part(
+    server: ThirdPartyServer,
+) -> None:
     count = 70  # parts are composed in three groups of up to 32, and then these three
     with server.bucket() as bucket:
         upload = bucket.begin_upload("of parts")
@@ -148,12 +150,12 @@ def test_an_object_of_more_parts_than_are_composed_at_once_is_whole_and_leaves_n
             bucket.end_upload("of parts", upload, sorted(sent))
         bucket.delete("of parts")
         bucket.delete("of parts")
-    assert server.what_lies_there() == ([], [])
+    assert server.stored_keys() == ([], [])
 
 
 @pytest.mark.thorough
-def test_parts_that_a_killed_run_sent_are_removed_and_what_is_not_its_own_is_named(server: OtherServer) -> None:
+def test_parts_that_a_killed_run_sent_are_removed_and_what_is_not_its_own_is_named(server: ThirdPartyServer) -> None:
     (left,) = server.clean_up_after_a_killed_run()
     assert "strange.pt was not aborted" in left
     assert "targets.objects.remove gs://test/" in left
-    assert server.what_lies_there() == ([], [])
+    assert server.stored_keys() == ([], [])

@@ -41,7 +41,7 @@ def code(call, **words):
     return refused.value.response["Error"]["Code"], refused.value.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
-def whole(client, key, **words):
+def download(client, key, **words):
     return client.get_object(Bucket=BUCKET, Key=key, **words)["Body"].read()
 
 
@@ -70,11 +70,11 @@ def test_a_part_is_copied_from_an_object_and_outlives_it(client):
     client.delete_object(Bucket=BUCKET, Key="of/ä b")
     named = [{"PartNumber": n, "ETag": answer["CopyPartResult"]["ETag"]} for n, answer in enumerate(sent, 1)]
     client.complete_multipart_upload(Bucket=BUCKET, Key="copies", UploadId=name, MultipartUpload={"Parts": named})
-    assert whole(client, "copies") == 2 * PART
+    assert download(client, "copies") == 2 * PART
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_an_object_is_copied_whole_and_outlives_the_other(client, parts):
+def test_an_object_is_copied_complete_and_outlives_the_other(client, parts):
     uploaded(client, "from/ä b", [(number, PART) for number in range(1, parts + 1)])
     source = {"Bucket": BUCKET, "Key": "from/ä b"}
     made = client.copy_object(Bucket=BUCKET, Key="to", CopySource=source)["CopyObjectResult"]
@@ -83,7 +83,7 @@ def test_an_object_is_copied_whole_and_outlives_the_other(client, parts):
     assert code(client.copy_object, Key="to", CopySource=source, CopySourceIfMatch='"other"')[1] == 501
     client.delete_object(Bucket=BUCKET, Key="from/ä b")
     assert code(client.copy_object, Key="again", CopySource=source) == ("NoSuchKey", 404)
-    assert whole(client, "to", IfMatch=made["ETag"]) == parts * PART
+    assert download(client, "to", IfMatch=made["ETag"]) == parts * PART
     assert client.head_object(Bucket=BUCKET, Key="to")["ETag"] == made["ETag"]
 
 
@@ -99,7 +99,7 @@ def test_many_objects_are_deleted_at_once(client, is_quiet):
 
 
 @pytest.mark.parametrize("words", [{"CopySourceRange": "bytes=0-4"}, {"PartNumber": 10_001}])
-def test_what_the_server_copies_not_is_refused(client, words):
+def test_copies_that_the_server_does_not_support_are_refused(client, words):
     client.put_object(Bucket=BUCKET, Key="of", Body=b"bytes")
     name = client.create_multipart_upload(Bucket=BUCKET, Key="refused")["UploadId"]
     fields = {"Key": "refused", "UploadId": name, "PartNumber": 1, "CopySource": {"Bucket": BUCKET, "Key": "of"}}
@@ -108,20 +108,20 @@ def test_what_the_server_copies_not_is_refused(client, words):
 
 
 @pytest.mark.parametrize("key", ["a", "directory/a b+c", "größe/ü&<>?#%", "a//b/"])
-def test_what_was_put_is_there_whole_and_by_ranges(client, key):
+def test_what_was_put_is_there_complete_and_by_ranges(client, key):
     data = os.urandom(100_000)
     answer = client.put_object(Bucket=BUCKET, Key=key, Body=data)
     seen = client.head_object(Bucket=BUCKET, Key=key, ChecksumMode="ENABLED")
     assert (seen["ContentLength"], seen["ETag"]) == (len(data), answer["ETag"])
     assert seen["ChecksumCRC32"] == answer["ChecksumCRC32"]
-    assert whole(client, key) == data
+    assert download(client, key) == data
     for words, expected in (
         ("bytes=0-0", data[:1]),
         ("bytes=10-19", data[10:20]),
         ("bytes=99990-200000", data[99990:]),
         ("bytes=-7", data[-7:]),
     ):
-        assert whole(client, key, Range=words) == expected, words
+        assert download(client, key, Range=words) == expected, words
     assert code(client.get_object, Key=key, Range="bytes=100000-") == ("InvalidRange", 416)
     client.delete_object(Bucket=BUCKET, Key=key)
     assert code(client.get_object, Key=key) == ("NoSuchKey", 404)
@@ -138,14 +138,14 @@ def test_parts_in_any_order_are_one_object_that_nobody_saw_before(client):
     assert code(client.upload_part, Key="parts", UploadId=name, PartNumber=1, Body=b"") == ("NoSuchUpload", 404)
 
     uploaded(client, "parts", [(7, b"the end"), (3, PART), (1, PART[::-1])])
-    assert whole(client, "parts") == PART[::-1] + PART + b"the end"
+    assert download(client, "parts") == PART[::-1] + PART + b"the end"
     border = len(PART)
-    assert whole(client, "parts", Range=f"bytes={border - 3}-{border + 2}") == PART[:3][::-1] + PART[:3]
+    assert download(client, "parts", Range=f"bytes={border - 3}-{border + 2}") == PART[:3][::-1] + PART[:3]
     seen = client.head_object(Bucket=BUCKET, Key="parts", ChecksumMode="ENABLED")
     assert (seen["ChecksumType"], seen["ChecksumCRC32"].endswith("-3")) == ("COMPOSITE", True)
 
 
-def test_what_is_no_object_is_refused(client):
+def test_a_document_that_is_not_an_object_is_refused(client):
     assert code(client.put_object, Key="x", Body=b"12345", ChecksumCRC32="AAAAAA==") == ("BadDigest", 400)
     assert code(client.head_object, Key="x")[1] == 404
     name = client.create_multipart_upload(Bucket=BUCKET, Key="x")["UploadId"]
@@ -175,7 +175,7 @@ def test_a_read_of_another_version_is_refused_and_other_digests_are_checked_and_
     assert code(client.get_object, Key="kept", IfMatch=put["ETag"]) == ("PreconditionFailed", 412)
 
 
-def test_of_many_who_make_a_key_one_does(client):
+def test_only_one_of_many_creators_creates_a_key(client):
     def make(number):
         try:
             client.put_object(Bucket=BUCKET, Key="one", Body=b"%d" % number, IfNoneMatch="*")
@@ -186,14 +186,14 @@ def test_of_many_who_make_a_key_one_does(client):
     with ThreadPoolExecutor(16) as racers:
         listed = list(racers.map(make, range(16)))
     assert sorted(listed, key=str) == [412] * 15 + ["made"]
-    assert whole(client, "one") == b"%d" % listed.index("made")
+    assert download(client, "one") == b"%d" % listed.index("made")
     etag = client.head_object(Bucket=BUCKET, Key="one")["ETag"]
     client.put_object(Bucket=BUCKET, Key="one", Body=b"next", IfMatch=etag)
     assert code(client.put_object, Key="one", Body=b"late", IfMatch=etag) == ("PreconditionFailed", 412)
-    assert whole(client, "one") == b"next"
+    assert download(client, "one") == b"next"
 
 
-def test_a_key_that_is_overwritten_is_always_whole(client):
+def test_a_key_that_is_overwritten_is_always_complete(client):
     versions = [bytes([number]) * (3 * MIB) for number in range(4)]
     client.put_object(Bucket=BUCKET, Key="again", Body=versions[0])
     done = threading.Event()
@@ -206,7 +206,7 @@ def test_a_key_that_is_overwritten_is_always_whole(client):
     with ThreadPoolExecutor(1) as writer:
         ended = writer.submit(overwrite)
         while not done.is_set() and not ended.done():
-            assert whole(client, "again") in versions
+            assert download(client, "again") in versions
         ended.result()
 
 

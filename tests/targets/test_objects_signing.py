@@ -81,7 +81,7 @@ def test_keys_of_a_profile_are_found(nothing_else, monkeypatch):
 
 
 @pytest.mark.parametrize("profile", ["", "nosuchprofile"])
-def test_without_keys_it_is_said_what_lacks(nothing_else, monkeypatch, profile):
+def test_without_keys_the_missing_variables_are_reported(nothing_else, monkeypatch, profile):
     if profile:
         monkeypatch.setenv("AWS_PROFILE", profile)
     with pytest.raises(NoCredentialsError, match=profile or "AWS_ACCESS_KEY_ID"):

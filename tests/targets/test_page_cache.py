@@ -85,7 +85,7 @@ def test_after_a_part_was_read_again_that_part_is_resident(on_disk, probe):
 
 
 @pytest.mark.parametrize("pages", [0, 1, 3, 64])
-def test_both_gauges_agree_page_by_page(on_disk, pages):
+def test_both_cache_probes_agree_page_by_page(on_disk, pages):
     path = write(on_disk)
     drop(path)
     descriptor = os.open(path, os.O_RDONLY)
@@ -136,18 +136,18 @@ def test_a_missing_file_is_an_error_and_not_zero(tmp_path, probe):
         resident_bytes(tmp_path / "missing", probe)
 
 
-def test_a_gauge_is_tried_before_it_is_believed_and_leaves_nothing(on_disk):
+def test_a_cache_probe_is_tried_before_it_is_believed_and_leaves_nothing(on_disk):
     assert find_cache_probe(on_disk) in {"cachestat", "mincore"}
     assert not any(on_disk.iterdir())
 
 
-def test_gauges_that_see_nothing_are_not_believed(tmp_path, monkeypatch):
+def test_cache_probes_that_see_nothing_are_not_believed(tmp_path, monkeypatch):
     monkeypatch.setattr("pytest_ckpt.targets.posix.page_cache.resident_bytes", lambda path, _: (0, path.stat().st_size))
     assert find_cache_probe(tmp_path) is None
     assert not any(tmp_path.iterdir())
 
 
-def test_caches_dropped_by_another_job_between_read_and_look_make_no_gauge_blind(on_disk, monkeypatch):
+def test_caches_dropped_by_another_job_between_read_and_look_make_no_cache_probe_blind(on_disk, monkeypatch):
     looks = []
 
     def dropped_at_first(path, probe):
@@ -160,7 +160,7 @@ def test_caches_dropped_by_another_job_between_read_and_look_make_no_gauge_blind
     assert find_cache_probe(on_disk) == looks[2]
 
 
-def test_where_the_first_gauge_is_blind_the_second_is_used(tmp_path, monkeypatch):
+def test_where_the_first_cache_probe_is_blind_the_second_is_used(tmp_path, monkeypatch):
     def only_mincore(path, probe):
         if probe == "cachestat":
             raise OSError(38, "Function not implemented")

@@ -67,14 +67,14 @@ def clean(run, names=NAMES):
     return remove(run.path, run.identity, names)
 
 
-def test_a_run_makes_one_directory_that_others_cannot_read_and_says_whose_it_is(run, target):
+def test_a_run_makes_one_directory_that_others_cannot_read_and_states_whose_it_is(run, target):
     assert [p.name for p in target.iterdir()] == ["pytest-ckpt-r1"]
     assert run.path.stat().st_mode & 0o777 == 0o700
     owner = json.loads((run.path / "OWNER.json").read_text())
     assert (owner["run"], owner["host"], owner["pid"]) == ("r1", socket.gethostname(), os.getpid())
 
 
-def test_what_the_run_made_is_removed(run, target):
+def test_files_of_the_run_are_removed(run, target):
     make(run, *NAMES, f"m/{CANARY}")
     assert clean(run) == []
     assert not any(target.iterdir())
@@ -97,7 +97,7 @@ def test_without_a_directory_of_ours_nothing_is_removed(target):
     assert (target / "pytest-ckpt-r1").is_dir()
 
 
-def test_a_file_of_others_stays_and_is_told(run):
+def test_a_file_of_others_stays_and_is_reported(run):
     make(run, *NAMES, "m/thesis.tex", "notes.txt")
     assert sorted(clean(run)) == [
         f"{run.path / 'm/thesis.tex'} was not removed: this run did not make it",
@@ -162,11 +162,11 @@ def test_the_run_s_directory_is_known_by_its_word_and_number_on_a_file_system_th
     assert not any(target.iterdir())
 
 
-@pytest.mark.parametrize("says", ["", '{"run": "another"}'])
-def test_a_directory_of_the_same_number_on_another_device_that_is_not_the_run_s_is_not_touched(run, says):
+@pytest.mark.parametrize("expected_text", ["", '{"run": "another"}'])
+def test_a_directory_of_the_same_number_on_another_device_that_is_not_the_run_s_is_not_touched(run, expected_text):
     run.identity = (run.identity[0] + 1, run.identity[1])
     make(run, *NAMES)
-    (run.path / OWNER).write_text(says)
+    (run.path / OWNER).write_text(expected_text)
     assert clean(run) == [f"{run.path} was not removed: it is no longer the directory that this run made"]
     assert all((run.path / name).read_text() == "ours" for name in NAMES)
 
@@ -258,7 +258,7 @@ def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit
     assert sorted(p.name for p in directory.rglob("*") if p.is_file()) == ["ballast-80-x", "notes", "notes"]
 
 
-def test_an_area_that_is_kept_for_another_launch_is_emptied_and_says_whose_it_is(target):
+def test_an_area_that_is_kept_for_another_launch_is_emptied_and_states_whose_it_is(target):
     storage = posix.target(str(target))
     area = storage.create_area("r1")
     directory = Path(area.location)
@@ -354,7 +354,7 @@ def test_a_process_that_only_got_the_number_of_the_controller_does_not_keep_it_a
     assert [found.run_id for found in find_leftovers(target)] == ["dead"]
 
 
-def test_a_run_of_another_host_is_told_too_since_nobody_here_can_know(target):
+def test_a_run_of_another_host_is_reported_although_its_state_is_unknown(target):
     owned(target, "far", host="elsewhere")
     (found,) = find_leftovers(target)
     assert (found.run_id, found.host, found.elsewhere) == ("far", "elsewhere", "elsewhere")

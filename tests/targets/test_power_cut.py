@@ -40,7 +40,7 @@ def write(path: Path, data: bytes, *, durable: bool) -> None:
 
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
-def test_what_is_durable_stays_and_the_rest_is_gone(mount: Mounts, file_system: str) -> None:
+def test_durable_data_remain_and_other_data_are_lost(mount: Mounts, file_system: str) -> None:
     point = mount(file_system, 400)
     # ext4 writes its journal every 5 s, which may be before the cut on a busy machine. XFS does so every 30 s.
     options = "remount,noatime,commit=300" if file_system == "ext4" else "remount,noatime"
@@ -90,7 +90,7 @@ def test_a_file_system_that_others_use_too_is_not_cut(mount: Mounts, tmp_path: P
     write(point / "another", b"a", durable=True)
 
 
-def test_who_keeps_it_from_being_unmounted_is_named(mount: Mounts) -> None:
+def test_a_process_that_prevents_the_unmount_is_named(mount: Mounts) -> None:
     point = mount("ext4", 64)
     holder = subprocess.Popen(["sleep", "1000"], cwd=point)
     try:
@@ -152,7 +152,7 @@ def test_it_is_over_when_the_file_system_is_back_though_another_namespace_held_i
 
 
 @pytest.mark.thorough
-def test_one_that_stays_shut_down_since_another_namespace_holds_it_is_told(mount: Mounts) -> None:
+def test_one_that_stays_shut_down_since_another_namespace_holds_it_is_reported(mount: Mounts) -> None:
     point = mount("ext4", 64)
     with another_namespace():
         done = cut(point, "--patience=1")

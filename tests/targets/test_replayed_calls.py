@@ -61,7 +61,7 @@ def test_a_write_that_takes_nothing_is_an_error_and_no_endless_loop(calls, monke
         calls.make(step("write", BYTES))
 
 
-def test_a_short_read_goes_on_until_all_is_read(calls, monkeypatch):
+def test_a_short_read_continues_until_all_is_read(calls, monkeypatch):
     calls.make(step("write", BYTES))
     read, preadv = [], os.preadv
 

@@ -325,8 +325,8 @@ def test_a_loop_device_with_direct_io_leaves_nothing_in_the_cache_below(mount):
     assert find_cache_probe_for_all_files(point) == "cachestat"
 
 
-def test_an_overlay_is_counted_by_another_call_than_the_file_below_it(mount, make_home):
-    below, point = mount("ext4", 64), make_home("overlay")
+def test_an_overlay_is_counted_by_another_call_than_the_file_below_it(mount, create_home):
+    below, point = mount("ext4", 64), create_home("overlay")
     for directory in ("lower", "upper", "work"):
         (below / directory).mkdir()
     layers = f"lowerdir={below}/lower,upperdir={below}/upper,workdir={below}/work"
@@ -349,14 +349,14 @@ def test_a_count_below_that_sees_no_reads_is_not_believed(mount, monkeypatch):
 
 
 @pytest.fixture
-def in_compressed_memory(make_home: Callable[[str], Path]) -> Iterator[Path]:
+def in_compressed_memory(create_home: Callable[[str], Path]) -> Iterator[Path]:
     """Return an ext4 file system on a new zram device (compressed memory)."""
     control = Path("/sys/class/zram-control")
     if os.geteuid() != 0 or not (control / "hot_add").exists() or not os.access(control / "hot_remove", os.W_OK):
         pytest.skip("this kernel makes no zram for this user")
     number = (control / "hot_add").read_text().strip()
     device, state = Path(f"/dev/zram{number}"), Path(f"/sys/block/zram{number}")
-    point = make_home("zram")
+    point = create_home("zram")
     try:
         if not device.exists():
             pytest.skip(f"nothing makes {device} here")

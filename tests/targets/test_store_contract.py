@@ -126,7 +126,7 @@ def loaded(store: Store, ref: CheckpointRef = REF, name: str = "a.pt") -> bytes:
     return bytes(buffer[:count])
 
 
-def test_its_check_says_what_it_is_and_ranks_reach_it(storage, word):
+def test_its_check_states_what_it_is_and_ranks_reach_it(storage, word):
     facts = storage.check()
     assert facts.location == word
     assert facts.kind == storage.describe().kind
@@ -227,7 +227,7 @@ def test_all_that_a_run_made_is_removed(storage, area, store):
     assert storage.clean(area, NAMES, 60.0) == [], "there is nothing left to remove"
 
 
-def test_what_the_run_did_not_make_stays_and_is_told(storage, area, store):
+def test_files_of_other_programs_remain_and_are_reported(storage, area, store):
     commit(store)
     assert len(storage.clean(area, Names(files={"m": frozenset(("b.pt",))}), 60.0)) == 1
     assert loaded(store) == DATA
@@ -299,7 +299,7 @@ class TestMemory:
             yield f"memory://{name}"
 
     @pytest.mark.parametrize(("offset", "count"), [(1, 100), (0, 100), (0, 1 << 20)])
-    def test_a_write_that_is_no_whole_part_is_refused(self, store, offset, count):
+    def test_an_incomplete_part_is_refused(self, store, offset, count):
         sink = store.begin(REF, Phases()).create("a.pt", 1 << 20)
         with pytest.raises(OSError, match="parts are whole") as refused:
             sink.write_at(offset, bytearray(count))

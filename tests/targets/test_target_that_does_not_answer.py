@@ -37,7 +37,7 @@ def test_whatever_call_fails_it_is_refused_with_a_remedy(call: str, number: int,
     assert refused.value.remedy
 
 
-def test_a_directory_that_cannot_be_removed_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_removed_is_reported(tmp_path: Path) -> None:
     target = PosixTarget(str(tmp_path))
     area = target.create_area("busy")
     with mock.patch.object(Path, "rmdir", side_effect=OSError(errno.EIO, os.strerror(errno.EIO))):

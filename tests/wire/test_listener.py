@@ -38,7 +38,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Listener], Call
     """
     callers: list[Caller] = []
 
-    def made(listener: Listener, **changed: str) -> Caller:
+    def calling_listener(listener: Listener, **changed: str) -> Caller:
         for name, value in (listener.environment | changed).items():
             monkeypatch.setenv(name, value)
         found: list[Any] = []
@@ -59,7 +59,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Listener], Call
         callers.extend(found)
         return callers[-1]
 
-    yield made
+    yield calling_listener
     for caller in callers:
         caller.close()
 
@@ -72,7 +72,7 @@ def taken_from(listener: Listener, count: int = 1) -> list[tuple[Connection, Any
     return found
 
 
-def test_both_sides_say_what_they_want_in_order_and_whole(listener: Listener, calls: Any) -> None:
+def test_messages_of_both_sides_arrive_in_order_and_complete(listener: Listener, calls: Any) -> None:
     caller = calls(listener)
     words = ["hello", {"large": "y" * MEBIBYTE}, "end"]
     sending = threading.Thread(target=lambda: [caller.send(word) for word in words])
@@ -97,7 +97,7 @@ def test_both_sides_say_what_they_want_in_order_and_whole(listener: Listener, ca
     assert taken_from(listener) == [(rank, ENDED)]
 
 
-def test_who_hangs_up_is_told_to_the_caller(listener: Listener, calls: Any) -> None:
+def test_a_closed_connection_is_reported_to_the_caller(listener: Listener, calls: Any) -> None:
     caller = calls(listener)
     listener.close()
     with pytest.raises(EOFError):
@@ -109,7 +109,7 @@ def test_what_a_process_starts_does_not_inherit_the_secret(listener: Listener, c
     assert not {CONTROLLER, SECRET} & set(os.environ)
 
 
-def test_a_caller_with_another_secret_is_turned_away_and_says_so(listener: Listener, calls: Any) -> None:
+def test_a_caller_with_another_secret_is_disconnected_and_reports_it(listener: Listener, calls: Any) -> None:
     with pytest.raises(NoConnection, match=r"127\.0\.0\.1 port \d+: another program answers|reset"):
         calls(listener, **{SECRET: bytes(32).hex()})
     assert listener.take_messages() == []
@@ -126,7 +126,9 @@ def test_a_caller_with_another_secret_is_turned_away_and_says_so(listener: Liste
     ],
     ids=["another protocol", "zeros", "an impossible length", "a large message", "a message that is not sealed"],
 )
-def test_a_stranger_is_turned_away_and_feeds_nothing(listener: Listener, calls: Any, opening: bytes) -> None:
+def test_an_unauthenticated_caller_is_disconnected_and_delivers_no_data(
+    listener: Listener, calls: Any, opening: bytes
+) -> None:
     (address,) = from_text(listener.environment[CONTROLLER])
     caller = calls(listener)
     with socket.create_connection(address) as stranger:
@@ -170,7 +172,7 @@ def answered(pretender: socket.socket) -> None:
             return
 
 
-def test_without_an_environment_it_says_what_the_launcher_must_hand_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_environment_it_states_what_the_launcher_must_hand_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CONTROLLER, raising=False)
     with pytest.raises(NoConnection, match=r"PYTEST_CKPT_CONTROLLER is not in the environment: .*srun --export=ALL"):
         call()
@@ -214,7 +216,7 @@ def test_as_many_callers_as_are_awaited_may_be_there() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_listener_takes_a_free_port_of_a_range_and_says_where_none_is(
+def test_a_listener_takes_a_free_port_of_a_range_and_states_where_none_is(
     calls: Callable[[Listener], Caller], free_ports: tuple[int, int]
 ) -> None:
     first, last = free_ports
@@ -261,7 +263,7 @@ def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
     assert early.ended < late.ended
 
 
-def test_a_caller_whose_host_takes_no_more_is_told_as_gone(
+def test_a_caller_whose_host_takes_no_more_is_reported_as_gone(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
     """A caller that does not acknowledge data counts as ended: the kernel reports ETIMEDOUT if its host has died."""
@@ -275,9 +277,7 @@ def test_a_caller_whose_host_takes_no_more_is_told_as_gone(
     assert not rank.has_unsent
 
 
-def test_strangers_that_say_nothing_are_turned_away_the_oldest_first(
-    listener: Listener, calls: Callable[[Listener], Caller]
-) -> None:
+def test_silent_callers_are_disconnected_oldest_first(listener: Listener, calls: Callable[[Listener], Caller]) -> None:
     caller = calls(listener)
     strangers = [connected_to(listener) for _ in range(300)]
     # The first strangers are dropped before the last ones are answered.
@@ -298,7 +298,9 @@ def connected_to(listener: Listener) -> socket.socket:
     return socket.create_connection(address)
 
 
-def test_a_stranger_is_turned_away_after_some_seconds(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unauthenticated_caller_is_disconnected_after_some_seconds(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pytest_ckpt.wire.listener._UNAUTHENTICATED_SECONDS", 0.05)
     with connected_to(listener) as stranger:
         assert received(stranger, listener) == b""
@@ -332,7 +334,7 @@ def test_where_nothing_more_may_be_opened_the_oldest_stranger_makes_room(
         assert not select.select([younger], [], [], 0)[0]
 
 
-def test_a_listener_that_may_open_nothing_more_waits_and_goes_on(
+def test_a_listener_that_may_open_nothing_more_waits_and_continues(
     listener: Listener,
     calls: Callable[[Listener], Caller],
     nothing_more_may_be_opened: Callable[[], None],

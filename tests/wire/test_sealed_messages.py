@@ -17,7 +17,7 @@ def both_sides() -> tuple[Seal, Seal]:
 
 
 @pytest.mark.parametrize("piece", [1 << 20, 4000, 997])
-def test_messages_arrive_whole_in_whatever_pieces(piece: int) -> None:
+def test_messages_arrive_complete_in_whatever_pieces(piece: int) -> None:
     sending, receiving = both_sides()
     stream = b"".join(framed(sending, message) for message in MESSAGES)
     unframed, found = FrameReader(receiving), []
@@ -51,7 +51,7 @@ def test_a_message_that_was_changed_repeated_or_left_out_is_not_believed() -> No
         receiving.open(first)
 
 
-def test_what_one_side_said_is_not_believed_from_the_other_nor_on_another_connection() -> None:
+def test_messages_are_rejected_from_the_other_side_and_on_other_connections() -> None:
     from_caller, to_caller = seals(SECRET, NONCES)
     for other in (to_caller, seals(SECRET, os.urandom(32))[0], seals(os.urandom(32), NONCES)[0]):
         with pytest.raises(ForgedMessage):

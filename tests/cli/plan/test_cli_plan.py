@@ -54,7 +54,7 @@ def test_more_requests_in_flight_than_usual_need_more_memory(plan_json):
     assert memory_of("--ckpt-engine=depth=16") - memory_of("--ckpt-engine=depth=2") == 48 << 20
 
 
-def test_the_plan_says_how_the_number_of_requests_in_flight_is_found(plan):
+def test_the_plan_states_how_the_number_of_requests_in_flight_is_found(plan):
     words = ("--ckpt-model=llama3-8b", "--ckpt-engine=stream")
     assert (
         "  depth  found by a ramp before the first save: 1, 2, 4, 8, 16 requests in flight on each rank, each with a "
@@ -130,7 +130,7 @@ def test_a_plan_at_reduced_scale_keeps_the_bandwidth_and_the_files(plan_json):
     assert (smoke["operations"], full["operations"]) == (3, 10)
 
 
-def test_a_confidence_plans_operations_and_says_what_they_show_with_the_time_and_bytes_of_the_run(plan, plan_json):
+def test_a_confidence_plans_operations_and_states_what_they_show_with_the_time_and_bytes_of_the_run(plan, plan_json):
     words = ("--ckpt-model=llama3-8b", "--ckpt-confidence=95/99")
     assert [c["operations"] for c in plan_json(*words)["checkpoints"]] == [299]
     printed = plan(*words)
@@ -158,7 +158,7 @@ def test_profiles(plan_json, profile, scale, operations):
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_text_tells_a_person_limits_sizes_and_needs(plan):
+def test_the_text_reports_limits_sizes_and_needs(plan):
     text = plan("--ckpt-ranks=1024")
     for words in (
         "cluster of 16,000 accelerators",
@@ -174,19 +174,19 @@ def test_the_text_tells_a_person_limits_sizes_and_needs(plan):
         assert words in text
 
 
-@pytest.mark.parametrize(("engine", "says"), [
+@pytest.mark.parametrize(("engine", "expected_text"), [
     # The largest file of a checkpoint is 12.9 GiB.
     ("stream", ("2,072 objects and _COMMITTED", "parts of 5 MiB", "at most 2,645 of one object", "requests a save")),
     ("torch", ("2,072 objects and _COMMITTED", "parts of 16 MiB", "at most 827 of one object")),
     ("dcp-s3fs", ("1,025 objects a checkpoint", "commits by .metadata")),
 ])  # fmt: skip
-def test_on_an_object_store_the_text_tells_keys_parts_and_requests(capsys, engine, says):
+def test_on_an_object_store_the_text_reports_keys_parts_and_requests(capsys, engine, expected_text):
     words = ("--ckpt-target=s3://test/ckpt", "--ckpt-endpoint=embedded", "--cluster=16000", f"--ckpt-engine={engine}")
     # The exit code is ignored: this host may lack the memory for the run.
     main(["plan", *words, "--ckpt-model=llama3-1t", "--ckpt-ranks=1024"])
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  keys ")]
     assert "below s3://test/ckpt/pytest-ckpt-…/llama3-1t-full" in line
-    assert not [words for words in says if words not in line], line
+    assert not [words for words in expected_text if words not in line], line
 
 
 def test_with_ranks_the_text_names_every_file(plan):

@@ -32,7 +32,7 @@ def command(*arguments, **how):
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_run_is_said_with_its_reason(plan):
+def test_requirements_that_cannot_run_are_reported_with_their_reason(plan):
     text = plan("--ckpt-mode=full", "--ckpt-ranks=64")
     assert text.count("not run:") == 2
     assert "not run: llama3-405b in full has 512 ranks" in text
@@ -106,12 +106,12 @@ def test_space_and_memory_are_obstacles_beside_all_others_each_with_its_remedy(c
     words = ["--ckpt-model=llama3-1t", "--ckpt-mode=full", "--ckpt-ranks=1024", "--ckpt-operations=2"]
     assert main(["plan", "--cluster=64", f"--ckpt-target={tmp_path}", *words]) == 4
     output = capsys.readouterr().out.partition("grade possible: none")[2].splitlines()
-    for says, remedy in (
+    for expected_text, remedy in (
         ("Too little space on the target", "Give the target more space"),
         ("Too little memory on this host", "Spread the ranks over more hosts"),
         ("acceptance needs 10 of each", "--ckpt-profile=acceptance"),
     ):
-        (line,) = [line for line in output if says in line]
+        (line,) = [line for line in output if expected_text in line]
         assert f"Remedy: {remedy}" in line
         assert line.endswith(".")
         assert not line.endswith("..")
@@ -130,7 +130,7 @@ def test_the_memory_of_other_hosts_is_not_guessed(capsys, tmp_path, word):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected_text"),
     [
         (["plan"], "--cluster is missing"),
         (["plan", "--cluster=0"], "--ckpt-cluster 0"),
@@ -144,10 +144,10 @@ def test_the_memory_of_other_hosts_is_not_guessed(capsys, tmp_path, word):
         ([], "command"),
     ],
 )
-def test_errors_end_with_4_and_say_what_is_wrong(arguments, says):
+def test_errors_exit_with_4_and_state_the_cause(arguments, expected_text):
     done = command(*arguments)
     assert (done.returncode, done.stdout) == (4, "")
-    assert says in done.stderr
+    assert expected_text in done.stderr
     assert "error: " in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -192,7 +192,7 @@ def test_an_error_of_ours_is_one_sentence_and_exit_3(monkeypatch, capsys, tmp_pa
     assert "Traceback" in Path(line.rpartition("its traceback is in ")[2].rstrip(".")).read_text()
 
 
-def test_a_report_in_place_of_its_directory_is_told_where_it_lies(tmp_path, capsys):
+def test_a_report_in_place_of_its_directory_is_reported_where_it_lies(tmp_path, capsys):
     (tmp_path / "report.json").write_text("{}")
     assert main(["judge", str(tmp_path / "report.json")]) == 4
     assert f"Name its directory: {tmp_path}" in capsys.readouterr().err

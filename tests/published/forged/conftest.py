@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pytest_ckpt.cli import main as cli
-from tests.support.made_results import MadeRun
+from tests.support.synthetic_results import SyntheticRun
 
 
 def slow_rank_3(kind, number, rank):
@@ -18,7 +18,7 @@ def slow_rank_3(kind, number, rank):
 
 @pytest.fixture
 def directory(tmp_path):
-    return MadeRun(seconds=slow_rank_3).write(tmp_path / "run", parts=("summary", "config", "metadata"))
+    return SyntheticRun(seconds=slow_rank_3).write(tmp_path / "run", parts=("summary", "config", "metadata"))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.support.made_results import MadeRun, published
+from tests.support.synthetic_results import SyntheticRun, published
 
 TRUE_SECONDS = 40.0
 
@@ -23,7 +23,7 @@ def outcome(document, requirement="SAVE"):
     return next(v["outcome"] for v in document["requirements"] if v["id"] == requirement)
 
 
-def because(document, requirement):
+def reason_for(document, requirement):
     return next(v["because"] for v in document["requirements"] if v["id"] == requirement)
 
 
@@ -121,7 +121,7 @@ def test_what_is_not_recorded_of_a_slow_last_load_meets_no_limit(judge, tmp_path
     The time of a missing rank is inferred from the start of the next operation, and no operation follows the last load.
     If pauses are random, SAVE is not run either.
     """
-    run = MadeRun(seconds=lambda kind, n, rank: 400.0 if (kind, n, rank) == ("load", 10, 3) else 5.0 + 0.01 * n)
+    run = SyntheticRun(seconds=lambda kind, n, rank: 400.0 if (kind, n, rank) == ("load", 10, 3) else 5.0 + 0.01 * n)
     assert outcome(judge(run.write(tmp_path / "whole"))[0], "LOAD") == "failed"
     directory = run.write(tmp_path / "run", ranks=ranks)
     file = directory / "dlio_config" / "config.yaml"
@@ -129,7 +129,7 @@ def test_what_is_not_recorded_of_a_slow_last_load_meets_no_limit(judge, tmp_path
     document, _ = judge(directory)
     assert {outcome(document, name) for name in ("LOAD", "REPEAT", "STRAGGLER")} == {"not run"}
     assert outcome(document, "SAVE") == ("met" if pause == "5.0" else "not run")
-    assert "may have missed it" in because(document, "LOAD")
+    assert "may have missed it" in reason_for(document, "LOAD")
 
 
 def one_late(kind, number, rank):
@@ -137,14 +137,14 @@ def one_late(kind, number, rank):
 
 
 def test_a_straggler_in_what_not_every_rank_recorded_is_not_met(judge, tmp_path):
-    directory = MadeRun(seconds=one_late).write(tmp_path / "run")
+    directory = SyntheticRun(seconds=one_late).write(tmp_path / "run")
     assert outcome(judge(directory)[0], "STRAGGLER") == "failed"
     for kind in ("save", "load"):
         edit(directory / "5_per_epoch_stats.json", lambda epoch, name=f"{kind}_ckpt4": epoch.pop(name))
     document, _ = judge(directory)
     assert outcome(document, "STRAGGLER") == "not run"
-    assert "Of 2 other operations not every rank is recorded." in because(document, "STRAGGLER")
-    one_more = MadeRun(seconds=lambda *at: 90.0 if at[1:] == (2, 6) else one_late(*at)).write(tmp_path / "more")
+    assert "Of 2 other operations not every rank is recorded." in reason_for(document, "STRAGGLER")
+    one_more = SyntheticRun(seconds=lambda *at: 90.0 if at[1:] == (2, 6) else one_late(*at)).write(tmp_path / "more")
     edit(one_more / "5_per_epoch_stats.json", lambda epoch: epoch.pop("save_ckpt4"))
     document, _ = judge(one_more)
     assert outcome(document, "STRAGGLER") == "failed"
@@ -157,7 +157,9 @@ def test_files_that_disagree_on_the_pause_are_named(judge, directory):
 
 
 def test_the_slow_operation_is_taken_out_of_every_file(judge, tmp_path):
-    run = MadeRun(seconds=lambda kind, number, _rank: 40.0 if (kind, number) == ("save", 4) else 5.0 + number / 100)
+    run = SyntheticRun(
+        seconds=lambda kind, number, _rank: 40.0 if (kind, number) == ("save", 4) else 5.0 + number / 100
+    )
     directory = run.write(tmp_path / "run", parts=())
     for file in directory.glob("*_per_epoch_stats.json"):
         edit(file, lambda epoch: epoch.pop("save_ckpt4"))
@@ -169,7 +171,7 @@ def test_the_slow_operation_is_taken_out_of_every_file(judge, tmp_path):
 
 
 def test_ranks_of_a_faster_run_are_mixed_in(judge, directory, tmp_path):
-    fast = MadeRun(started=MadeRun().started + timedelta(days=1)).stats()
+    fast = SyntheticRun(started=SyntheticRun().started + timedelta(days=1)).stats()
     for rank in (1, 3, 5):
         (directory / f"{rank}_per_epoch_stats.json").write_text(json.dumps(fast[rank]))
     document, messages = judge(directory)
@@ -178,7 +180,7 @@ def test_ranks_of_a_faster_run_are_mixed_in(judge, directory, tmp_path):
 
 
 @pytest.mark.parametrize("field", ["save_checkpoint_duration_mean_seconds", "save_checkpoint_io_mean_GB_per_second"])
-def test_a_better_summary_is_told_and_changes_no_verdict(judge, directory, field):
+def test_a_better_summary_is_reported_and_changes_no_verdict(judge, directory, field):
     file = directory / "summary.json"
     summary = json.loads(file.read_text())
     summary["metric"][field] *= 0.5 if "duration" in field else 2
@@ -190,7 +192,7 @@ def test_a_better_summary_is_told_and_changes_no_verdict(judge, directory, field
 
 
 def test_every_rank_that_waits_for_the_slowest_hides_a_straggler(judge, tmp_path):
-    run = MadeRun()
+    run = SyntheticRun()
     directory = run.write(tmp_path / "run")
     assert outcome(judge(directory)[0], "STRAGGLER") == "met"
     file = directory / "dlio_config" / "config.yaml"
@@ -201,9 +203,9 @@ def test_every_rank_that_waits_for_the_slowest_hides_a_straggler(judge, tmp_path
 
 def test_the_same_run_twice_counts_once(judge, tmp_path):
     """If a directory contains a copy of a run, its operations count only once."""
-    start = MadeRun().started
+    start = SyntheticRun().started
     first = published(tmp_path, "Maker", "array", "llama3-8b", "20260301_120000")
-    MadeRun(saves=5, loads=5, started=start).write(first)
+    SyntheticRun(saves=5, loads=5, started=start).write(first)
     shutil.copytree(first, first.with_name("20260301_130000"))
     document, messages = judge(tmp_path)
     assert len(document["measurements"][0]["operations"]) == 10
@@ -213,7 +215,7 @@ def test_the_same_run_twice_counts_once(judge, tmp_path):
 
 def test_a_run_that_two_systems_show_is_named_on_the_second(judge, tmp_path):
     first = published(tmp_path, "Maker", "array", "llama3-8b", "20260301_120000")
-    MadeRun().write(first)
+    SyntheticRun().write(first)
     shutil.copytree(first, published(tmp_path, "Other", "array", "llama3-8b", "20260301_120000"))
     document, messages = judge(tmp_path)
     assert len(document["results"]) == 2

@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from pytest_ckpt.cli import main as cli
-from tests.support.deep_directories import make_too_deep
-from tests.support.made_results import MadeRun, published
+from tests.support.deep_directories import create_too_deep
+from tests.support.synthetic_results import SyntheticRun, published
 
 
 def test_links_are_named_and_not_followed(judge, tmp_path):
-    MadeRun().write(tmp_path / "results" / "run")
+    SyntheticRun().write(tmp_path / "results" / "run")
     (tmp_path / "results" / "loop").symlink_to(tmp_path)
     (tmp_path / "results" / "again").symlink_to(tmp_path / "results" / "run")
     document, messages = judge(tmp_path)
@@ -27,8 +27,8 @@ HOSTILE = "a\x1b[2Jb\nc\u202ed"
 
 
 def test_names_that_steer_a_terminal_are_printed_as_text(tmp_path, capsys):
-    run = MadeRun().write(published(tmp_path, HOSTILE, HOSTILE, "llama3-8b", "1"), ranks=[0])
-    MadeRun().write(published(tmp_path, "Other", "array", "llama3-8b", "1"), ranks=[0])
+    run = SyntheticRun().write(published(tmp_path, HOSTILE, HOSTILE, "llama3-8b", "1"), ranks=[0])
+    SyntheticRun().write(published(tmp_path, "Other", "array", "llama3-8b", "1"), ranks=[0])
     (run / "summary.json").write_text("{")
     for where in (tmp_path, run):
         cli.main(["judge", str(where), "--cluster=16000", f"--html={tmp_path / 'page.html'}"])
@@ -41,7 +41,9 @@ def test_names_that_steer_a_terminal_are_printed_as_text(tmp_path, capsys):
 
 
 def test_names_that_are_no_text_are_printed_all_the_same(tmp_path, capsysbinary):
-    MadeRun().write(published(tmp_path, os.fsdecode(b"\xff\xfe"), os.fsdecode(b"\xff"), "llama3-8b", "1"), ranks=[0])
+    SyntheticRun().write(
+        published(tmp_path, os.fsdecode(b"\xff\xfe"), os.fsdecode(b"\xff"), "llama3-8b", "1"), ranks=[0]
+    )
     for words in ([], ["--json"], [f"--html={tmp_path / 'page.html'}"]):
         assert cli.main(["judge", str(tmp_path), "--cluster=16000", *words]) == 8
         capsysbinary.readouterr().out.decode("utf-8")
@@ -64,7 +66,7 @@ def test_names_that_are_no_text_are_printed_all_the_same(tmp_path, capsysbinary)
     ],
 )
 def test_any_configuration_ends_in_a_judgement(judge, tmp_path, content):
-    directory = MadeRun().write(tmp_path / "run", ranks=[0], parts=("summary",))
+    directory = SyntheticRun().write(tmp_path / "run", ranks=[0], parts=("summary",))
     (directory / "dlio_config").mkdir()
     (directory / "dlio_config" / "config.yaml").write_bytes(content)
     document, _ = judge(directory)
@@ -72,7 +74,7 @@ def test_any_configuration_ends_in_a_judgement(judge, tmp_path, content):
 
 
 def test_pauses_that_were_drawn_leave_only_rank_0s_times(judge, tmp_path):
-    directory = MadeRun().write(tmp_path / "run", ranks=[0], parts=("summary",))
+    directory = SyntheticRun().write(tmp_path / "run", ranks=[0], parts=("summary",))
     (directory / "dlio_config").mkdir()
     (directory / "dlio_config" / "config.yaml").write_text(
         "workload: {checkpoint: {time_between_checkpoints: {type: normal, mean: 5, stdev: 1}}}\n"
@@ -84,7 +86,7 @@ def test_pauses_that_were_drawn_leave_only_rank_0s_times(judge, tmp_path):
 
 @pytest.mark.parametrize("inside", ["checkpointing/checkpointing", "results/a/checkpointing/checkpointing", "training"])
 def test_directories_of_any_names_are_no_trap(judge, tmp_path, inside):
-    directory = MadeRun().write(tmp_path / inside)
+    directory = SyntheticRun().write(tmp_path / inside)
     document, _ = judge(directory)
     assert document["measurements"][0]["basis"] == "all ranks"
     document, _ = judge(tmp_path)
@@ -92,7 +94,7 @@ def test_directories_of_any_names_are_no_trap(judge, tmp_path, inside):
 
 
 def test_ranks_beyond_any_run_are_not_read(judge, tmp_path):
-    directory = MadeRun().write(tmp_path / "run")
+    directory = SyntheticRun().write(tmp_path / "run")
     (directory / "9999999_per_epoch_stats.json").write_text("{")
     document, messages = judge(directory)
     assert document["measurements"][0]["basis"] == "all ranks"
@@ -100,7 +102,7 @@ def test_ranks_beyond_any_run_are_not_read(judge, tmp_path):
 
 
 def test_a_file_that_is_far_too_large_is_not_read(judge, tmp_path):
-    directory = MadeRun().write(tmp_path / "run", ranks=range(1, 8))
+    directory = SyntheticRun().write(tmp_path / "run", ranks=range(1, 8))
     for name in ("0_per_epoch_stats.json", "dlio_config/config.yaml", "dlio.log"):
         with (directory / name).open("wb") as file:
             file.truncate(1 << 40)
@@ -111,23 +113,23 @@ def test_a_file_that_is_far_too_large_is_not_read(judge, tmp_path):
 
 def test_a_directory_that_cannot_be_read_is_named(tmp_path, judge):
     """A directory whose path is too long for the kernel is named, and the other result is judged."""
-    MadeRun().write(tmp_path / "run")
-    make_too_deep(tmp_path)
+    SyntheticRun().write(tmp_path / "run")
+    create_too_deep(tmp_path)
     document, messages = judge(tmp_path)
     assert document["measurements"][0]["basis"] == "all ranks"
     assert "d: it cannot be read: File name too long." in messages
 
 
 @pytest.mark.parametrize("words", [["x" * 5000], [".", "--html=/nowhere/page.html"], [".", "--html=."]])
-def test_what_the_kernel_refuses_is_said(tmp_path, monkeypatch, capsys, words):
-    MadeRun().write(tmp_path / "run")
+def test_a_refusal_by_the_kernel_is_reported(tmp_path, monkeypatch, capsys, words):
+    SyntheticRun().write(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     assert cli.main(["judge", *words, "--cluster=16000"]) == 4
     assert capsys.readouterr().err.startswith("pytest-ckpt: error: ")
 
 
 def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path):
-    MadeRun().write(published(tmp_path, "Größe", "日本", "llama3-8b", "1"), ranks=[0])
+    SyntheticRun().write(published(tmp_path, "Größe", "日本", "llama3-8b", "1"), ranks=[0])
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(tmp_path), "--cluster=16000"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
@@ -136,26 +138,26 @@ def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "expected_text"),
     [
         ("dlio_config/config.yaml", b"a: 1\n" * 60_000, "far too large for what it should be"),
         ("1_per_epoch_stats.json", b"[" + b"{}," * 2_000_001 + b"0]", "it has more than 2,000,000 values"),
     ],
 )
-def test_what_would_take_minutes_or_gigabytes_is_not_read(judge, tmp_path, name, content, says):
-    directory = MadeRun().write(tmp_path / "run")
+def test_input_that_would_take_minutes_or_gigabytes_is_not_read(judge, tmp_path, name, content, expected_text):
+    directory = SyntheticRun().write(tmp_path / "run")
     (directory / name).write_bytes(content)
     document, messages = judge(directory)
     assert document["grade"] != "certified"
     assert f"{name}: " in messages
-    assert says in messages
+    assert expected_text in messages
 
 
 @pytest.mark.parametrize(
     "content", ["a: !!int\n", "? [?a]\n: b..\n<<: {q: 1}\n", "%YAML 1.25\n---\na: 1\n", "a: {\n", "a: 1\na: 2\n"]
 )
 def test_a_configuration_that_is_no_yaml_is_one_message(judge, tmp_path, content):
-    directory = MadeRun().write(tmp_path / "run")
+    directory = SyntheticRun().write(tmp_path / "run")
     (directory / "dlio_config" / "config.yaml").write_text(content)
     _, messages = judge(directory)
     assert "config.yaml: it is not YAML: " in messages

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pytest_ckpt.cli import main as cli
-from tests.support.by_the_library import faults
+from tests.support.jsonschema_validation import violations
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def judge(capsys):
         output = capsys.readouterr()
         document = json.loads(output.out, parse_constant=pytest.fail) if output.out else None
         if document:
-            assert not faults(document, "report" if "grade" in document else "published")
+            assert not violations(document, "report" if "grade" in document else "published")
         return code, document, output.err
 
     return run

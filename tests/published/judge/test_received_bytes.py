@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from pytest_ckpt.published.traffic import counters_of, dropped_between, received_between
-from tests.support.judged import because, outcomes, texts
-from tests.support.made_results import BYTES, MadeRun, published
+from tests.support.published_documents import messages_by_path, outcomes, reason_for
+from tests.support.synthetic_results import BYTES, SyntheticRun, published
 
 LOADED = 10 * BYTES["llama3-8b", 8]
 
@@ -24,7 +24,7 @@ def network(judge, tmp_path):
     """Return a function that writes a published result, judges it, and returns the document."""
 
     def judged(*parts, **fields):
-        return judge(MadeRun(**fields).write(tmp_path / "run", parts=("summary", "config", "metadata", *parts)))[1]
+        return judge(SyntheticRun(**fields).write(tmp_path / "run", parts=("summary", "config", "metadata", *parts)))[1]
 
     return judged
 
@@ -41,27 +41,27 @@ def test_the_series_shows_that_loads_crossed_the_network_in_any_time_zone(networ
 
 
 def test_the_snapshots_of_an_invocation_that_only_loads_are_enough(judge, tmp_path):
-    MadeRun(loads=0).write(published(tmp_path, "M", "a", "llama3-8b", "1"), parts=("metadata",))
-    read = MadeRun(saves=0, started=MadeRun().started + timedelta(hours=1))
+    SyntheticRun(loads=0).write(published(tmp_path, "M", "a", "llama3-8b", "1"), parts=("metadata",))
+    read = SyntheticRun(saves=0, started=SyntheticRun().started + timedelta(hours=1))
     read.write(published(tmp_path, "M", "a", "llama3-8b", "2"), parts=("metadata", "snapshots"))
     document = judge(tmp_path)[1]
     # Only one of eth0, its virtual function and the bond on it is counted.
     assert document["published"]["network"]["received_bytes"] == pytest.approx(LOADED, rel=1e-9)
-    assert "the loads crossed the network." in because(document, "COLD")
+    assert "the loads crossed the network." in reason_for(document, "COLD")
 
 
 def test_loads_that_crossed_the_network_are_no_cached_reads_whatever_their_times(network, lines, tmp_path):
     assert network(seconds=cached)["published"]["signs"]
     document = network("series", seconds=cached)
     assert document["published"]["signs"] == []
-    assert "may have come from a cache" not in because(document, "REPEAT")
+    assert "may have come from a cache" not in reason_for(document, "REPEAT")
     # The times of the loads still vary.
     assert outcomes(document)["REPEAT"] == "failed"
     assert "the loads crossed the network." in lines(tmp_path / "run")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 0.94])
-def test_fewer_bytes_prove_nothing_and_are_said(network, share):
+def test_fewer_bytes_prove_nothing_and_are_reported(network, share):
     document = network("series", seconds=cached, received=share)
     found = document["published"]["network"]
     assert not found["crossed"]
@@ -73,7 +73,7 @@ def test_fewer_bytes_prove_nothing_and_are_said(network, share):
 
 
 def test_a_series_that_ends_before_the_loads_gives_a_lower_bound(judge, tmp_path):
-    directory = MadeRun().write(tmp_path / "run", parts=("config", "metadata", "series"))
+    directory = SyntheticRun().write(tmp_path / "run", parts=("config", "metadata", "series"))
     (file,) = directory.glob("*_timeseries.json")
     series = json.loads(file.read_text())
     samples = series["samples_by_host"]["10.0.0.1"]
@@ -94,18 +94,18 @@ def test_a_series_that_ends_before_the_loads_gives_a_lower_bound(judge, tmp_path
                     for s in series["samples_by_host"]["10.0.0.1"]],
 ])  # fmt: skip
 def test_counters_that_went_back_or_are_missing_show_nothing(judge, tmp_path, change):
-    directory = MadeRun().write(tmp_path / "run", parts=("config", "metadata", "series"))
+    directory = SyntheticRun().write(tmp_path / "run", parts=("config", "metadata", "series"))
     (file,) = directory.glob("*_timeseries.json")
     series = json.loads(file.read_text())
     change(series)
     file.write_text(json.dumps(series))
     document = judge(directory)[1]
     assert document["published"]["network"] is None
-    assert "network interfaces" not in because(document, "COLD")
+    assert "network interfaces" not in reason_for(document, "COLD")
 
 
 def test_one_host_without_counters_of_two_shows_nothing():
-    samples = counters_of(None, MadeRun().series())
+    samples = counters_of(None, SyntheticRun().series())
     assert received_between(samples, 200.0, 210.0, 0.0, 1) is None
     (of_host,) = samples.values()
     first, last = of_host[0].at, of_host[-1].at
@@ -114,26 +114,26 @@ def test_one_host_without_counters_of_two_shows_nothing():
 
 
 def test_a_series_that_is_no_json_is_a_message(judge, tmp_path):
-    directory = MadeRun().write(tmp_path / "run", parts=("config", "metadata", "series"))
+    directory = SyntheticRun().write(tmp_path / "run", parts=("config", "metadata", "series"))
     (file,) = directory.glob("*_timeseries.json")
     file.write_text("{")
     document = judge(directory)[1]
-    (text,) = (text for path, text in texts(document).items() if path.endswith(file.name))
+    (text,) = (text for path, text in messages_by_path(document).items() if path.endswith(file.name))
     assert text.startswith("received bytes were not read: it is not JSON")
     assert outcomes(document)["SAVE"] == "met"
 
 
-def test_caches_dropped_between_two_invocations_are_said(judge, tmp_path):
+def test_caches_dropped_between_two_invocations_are_reported(judge, tmp_path):
     parts = ("metadata", "series")
-    MadeRun(loads=0, dropped=1).write(published(tmp_path, "M", "a", "llama3-8b", "1"), parts=parts)
-    later = MadeRun().started + timedelta(hours=1)
-    MadeRun(saves=0, started=later, dropped=2).write(published(tmp_path, "M", "a", "llama3-8b", "2"), parts=parts)
-    assert "each host's kernel dropped its page cache in between" in because(judge(tmp_path)[1], "COLD")
+    SyntheticRun(loads=0, dropped=1).write(published(tmp_path, "M", "a", "llama3-8b", "1"), parts=parts)
+    later = SyntheticRun().started + timedelta(hours=1)
+    SyntheticRun(saves=0, started=later, dropped=2).write(published(tmp_path, "M", "a", "llama3-8b", "2"), parts=parts)
+    assert "each host's kernel dropped its page cache in between" in reason_for(judge(tmp_path)[1], "COLD")
 
 
 def test_another_host_that_loads_has_no_count_to_compare_with():
-    one = counters_of(None, MadeRun(dropped=1).series())
-    other = {"client-2": next(iter(counters_of(None, MadeRun(dropped=5).series()).values()))}
+    one = counters_of(None, SyntheticRun(dropped=1).series())
+    other = {"client-2": next(iter(counters_of(None, SyntheticRun(dropped=5).series()).values()))}
     assert dropped_between(one, other) is None
     assert dropped_between(one, {}) is None
     assert dropped_between(one, one) is False

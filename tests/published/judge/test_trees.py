@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.judged import because, texts
-from tests.support.made_results import MadeRun, published, steady
+from tests.support.published_documents import messages_by_path, reason_for
+from tests.support.synthetic_results import SyntheticRun, published, steady
 
 HEAVY = ("torch", "mpi4py", "numpy", "psutil", "jinja2")
 
@@ -27,12 +27,12 @@ def tree(tmp_path):
 
     The tree also contains runs of other benchmarks.
     """
-    MadeRun().write(published(tmp_path, "Maker", "fast array", "llama3-8b", "20260301_120000"))
-    big = MadeRun(model="llama3-70b", processes=64, seconds=steady(12.0, 11.0))
+    SyntheticRun().write(published(tmp_path, "Maker", "fast array", "llama3-8b", "20260301_120000"))
+    big = SyntheticRun(model="llama3-70b", processes=64, seconds=steady(12.0, 11.0))
     big.write(published(tmp_path, "Maker", "fast array", "llama3-70b", "20260302_120000"), ranks=[0, 9])
-    slow = MadeRun(seconds=lambda kind, n, r: 90.0 if r == 3 else 20.0)
+    slow = SyntheticRun(seconds=lambda kind, n, r: 90.0 if r == 3 else 20.0)
     slow.write(published(tmp_path, "Other", "slow <array> & more", "llama3-8b", "20260301_120000"), ranks=[0])
-    broken = MadeRun().write(published(tmp_path, "Third", "broken", "llama3-8b", "20260301_120000"), ranks=[0])
+    broken = SyntheticRun().write(published(tmp_path, "Third", "broken", "llama3-8b", "20260301_120000"), ranks=[0])
     (broken / "0_per_epoch_stats.json").write_text("{")
     training = tmp_path / "closed" / "Maker" / "results" / "fast array" / "training" / "unet3d" / "run" / "20260301"
     training.mkdir(parents=True)
@@ -65,7 +65,7 @@ def test_a_tree_gives_one_row_a_system_and_model(judge, tree):
     assert fast["sufficient_up_to_accelerators"]["overall"] > big["sufficient_up_to_accelerators"]["overall"]
     assert document["passed_over"] == 2
     broken = "closed/Third/results/broken/checkpointing/llama3-8b/20260301_120000"
-    assert "cut off" in texts(document)[f"{broken}/0_per_epoch_stats.json"]
+    assert "cut off" in messages_by_path(document)[f"{broken}/0_per_epoch_stats.json"]
 
 
 def test_the_outcome_as_far_as_recorded_is_a_field_of_each_figure(judge, tree):
@@ -91,12 +91,12 @@ def test_how_sure_a_result_is_rests_on_the_operations_that_are_known(judge, line
     assert (save["bound"]["trials"], save["bound"]["met"]) == (10, 10)
     assert "9 of 9 loads met the limit" in load["detail"]
     assert "10 of 10 loads" not in load["detail"]
-    alone = MadeRun(saves=1, loads=0).write(tree / "alone", ranks=[0])
+    alone = SyntheticRun(saves=1, loads=0).write(tree / "alone", ranks=[0])
     assert judge(alone)[1]["requirements"][0]["bound"] is None
 
 
 def test_without_any_inference_nothing_is_met_as_far_as_recorded(judge, tmp_path):
-    run = MadeRun(saves=1, loads=0).write(tmp_path / "run", ranks=[0])
+    run = SyntheticRun(saves=1, loads=0).write(tmp_path / "run", ranks=[0])
     figure = judge(run)[1]["published"]["figures"][0]
     assert (figure["outcome"], figure["known_operations"]) == ("not known", 0)
 
@@ -106,7 +106,7 @@ def test_invocations_that_measure_nothing_are_no_runs(judge, tree):
     model = published(tree, "Maker", "fast array", "llama3-8b", "20260301_120000").parent
     for directory, name in ((model / "20260301_110000", "datasize"), (model / "datasize" / "20260301_100000", "")):
         directory.mkdir(parents=True)
-        content = MadeRun().metadata() | {"command": name}
+        content = SyntheticRun().metadata() | {"command": name}
         (directory / f"checkpointing_{directory.name}_metadata.json").write_text(json.dumps(content))
     after = judge(tree)[1]
     assert (after["runs"], after["passed_over"], after["messages"]) == (
@@ -144,20 +144,20 @@ def test_both_pages_are_written_and_escape_what_comes_from_outside(judge, tree, 
 
 
 def test_runs_of_one_system_are_pooled_and_every_operation_counts(judge, tmp_path):
-    MadeRun().write(published(tmp_path, "M", "a", "llama3-8b", "1"))
-    slow = MadeRun(started=MadeRun().started + timedelta(hours=2), seconds=steady(50.0, 4.0))
+    SyntheticRun().write(published(tmp_path, "M", "a", "llama3-8b", "1"))
+    slow = SyntheticRun(started=SyntheticRun().started + timedelta(hours=2), seconds=steady(50.0, 4.0))
     slow.write(published(tmp_path, "M", "a", "llama3-8b", "2"))
     code, document, _ = judge(tmp_path)
     assert code == 1
     assert len(document["measurements"][0]["operations"]) == 40
-    assert "10 of 20 saves exceeded the limit" in because(document, "SAVE")
+    assert "10 of 20 saves exceeded the limit" in reason_for(document, "SAVE")
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
 def test_it_imports_nothing_heavy(tmp_path):
-    directory = MadeRun().write(tmp_path / "run")
+    directory = SyntheticRun().write(tmp_path / "run")
     code = (
         "import sys; from pytest_ckpt.cli.main import main; "
         f"main(['judge', {str(directory)!r}, '--cluster=16000']); print([m for m in {HEAVY!r} if m in sys.modules])"
@@ -167,7 +167,7 @@ def test_it_imports_nothing_heavy(tmp_path):
 
 
 def test_a_terminal_sees_a_progress_bar_and_a_file_does_not(tmp_path):
-    MadeRun(model="llama3-70b", processes=64).write(tmp_path / "a")
+    SyntheticRun(model="llama3-70b", processes=64).write(tmp_path / "a")
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(tmp_path), "--cluster=16000"]
     plain = subprocess.run(command, capture_output=True, text=True, check=False)
     assert plain.stderr == ""
@@ -196,7 +196,7 @@ def test_a_directory_with_neither_names_both(judge, tmp_path):
 
 
 def test_our_own_run_directory_is_not_taken_for_one_of_theirs(judge, tmp_path):
-    MadeRun().write(tmp_path)
+    SyntheticRun().write(tmp_path)
     Path(tmp_path / "report.json").write_text("{")
     code, _, error = judge(tmp_path)
     assert code == 4

@@ -21,7 +21,7 @@ from pytest_ckpt.sizing.files import largest_file_bytes, shard_files
 from pytest_ckpt.sizing.models import layout
 from tests.support.one_rank import area_in, as_one_rank, checkpoint_in
 from tests.support.posix_files import CHECKPOINT, clock_of, draft_in
-from tests.support.safetensors_files import SHARD, WHOLE, engine_of, expected, load, right, save
+from tests.support.safetensors_files import SHARD, WHOLE, engine_of, expected, expected_files, load, save
 
 FILES = shard_files(SHARD, SAFETENSORS_FILES)
 TENSORS = [tensor for file in FILES for tensor in file.tensors]
@@ -49,7 +49,7 @@ def test_each_file_is_the_library_s_and_the_index_names_them_all(tmp_path):
              "model.safetensors.index.json"]  # fmt: skip
     # The index sorts after the shards, so a writer in order knows all shards when it writes the index.
     assert [entry.name for entry in entries] == names
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == right()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == expected_files()
     assert (proof.files_attempted, proof.files_returned, proof.directories_returned) == (5, 5, 1)
     assert set(clock.phases) == {"open", "write", "fsync", "close", "directory"}
 
@@ -180,7 +180,7 @@ def test_an_index_by_which_no_job_finds_its_files_ends_the_load(saved, change_in
     assert loaded == check.bytes_checked == 0
 
 
-def test_an_index_that_is_wrong_for_others_is_found_and_the_load_goes_on(saved):
+def test_an_index_that_is_wrong_for_other_ranks_is_found_and_the_load_continues(saved):
     index = (saved / INDEX).read_bytes()
     (saved / INDEX).write_bytes(index.replace(b"shard-00002-model-00001", b"shard-00003-model-00001"))
     loaded, check = load(saved)
@@ -192,21 +192,21 @@ def test_an_index_that_is_wrong_for_others_is_found_and_the_load_goes_on(saved):
 @settings(deadline=None, max_examples=40)
 @given(name=st.sampled_from([MODEL, OPTIMIZER, FILES[-1].name, INDEX]), place=st.floats(0, 1), bit=st.integers(0, 7))
 def test_whichever_bit_flips_is_found_in_its_file(tmp_path_factory, name, place, bit):
-    _find_flipped(tmp_path_factory, name, int(place * (len(right()[name]) - 1)), bit)
+    _find_flipped(tmp_path_factory, name, int(place * (len(expected_files()[name]) - 1)), bit)
 
 
 @settings(deadline=None, max_examples=40)
 @given(name=st.sampled_from([MODEL, OPTIMIZER]), place=st.floats(0, 1), bit=st.integers(0, 7))
 def test_whichever_bit_of_a_header_flips_is_found(tmp_path_factory, name, place, bit):
-    _find_flipped(tmp_path_factory, name, int(place * (header_end(right()[name]) - 1)), bit)
+    _find_flipped(tmp_path_factory, name, int(place * (header_end(expected_files()[name]) - 1)), bit)
 
 
 def _find_flipped(factory, name, place, bit):
     directory = factory.getbasetemp() / "flipped"
     directory.mkdir(exist_ok=True)
-    for each, data in right().items():
+    for each, data in expected_files().items():
         (directory / each).write_bytes(data)
-    change(directory / name, place, bytes([right()[name][place] ^ 1 << bit]))
+    change(directory / name, place, bytes([expected_files()[name][place] ^ 1 << bit]))
     loaded, check = load(directory)
     assert check.fault_count >= 1
     assert check.faults[0].file == name

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.ranks.engines.safetensors_files import INDEX, index_of, places_in, weight_map
 from pytest_ckpt.sizing.models import Tensor, layout
 from tests.support.bare_safetensors import load_bare, save_bare
-from tests.support.safetensors_files import SHARD, engine_of, load, right, save, tensors_of
+from tests.support.safetensors_files import SHARD, engine_of, expected_files, load, save, tensors_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -30,7 +30,7 @@ def test_a_header_of_anything_else_is_refused(entry, metadata):
 
 
 @pytest.mark.parametrize(
-    ("header", "says"),
+    ("header", "expected_text"),
     [
         (b"[" * 100_000, "nested"),
         (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}\n', "not what"),
@@ -39,8 +39,8 @@ def test_a_header_of_anything_else_is_refused(entry, metadata):
         (b'{"__metadata__":{"format":"pt"}}', "different tensors"),
     ],
 )
-def test_a_header_that_is_no_header_of_these_tensors_says_why(header, says):
-    with pytest.raises(ValueError, match=says):
+def test_a_header_that_is_no_header_of_these_tensors_states_why(header, expected_text):
+    with pytest.raises(ValueError, match=expected_text):
         places_in(header, ONE)
 
 
@@ -72,7 +72,7 @@ def test_what_the_library_alone_saves_is_the_same_to_the_byte_and_is_loaded(tmp_
     directory.mkdir()
     scratch.mkdir()
     save_bare(directory, scratch, tensors_of())
-    assert {path.name: path.read_bytes() for path in directory.iterdir()} | {INDEX: index_of(SHARD)} == right()
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} | {INDEX: index_of(SHARD)} == expected_files()
     (directory / INDEX).write_bytes(index_of(SHARD))
     loaded, check = load(directory)
     assert loaded == check.bytes_checked == SHARD.bytes

@@ -8,7 +8,7 @@ from tests.support.streaming import ODD, by_torch, bytes_of, everything, load, s
 
 
 @pytest.fixture(scope="module")
-def right(tmp_path_factory):
+def expected_files(tmp_path_factory):
     """Return {file name: bytes} of a correct checkpoint."""
     directory = tmp_path_factory.mktemp("right")
     save(streaming(ODD), directory)
@@ -17,8 +17,8 @@ def right(tmp_path_factory):
 
 
 @pytest.fixture
-def saved(tmp_path, right):
+def saved(tmp_path, expected_files):
     """Return a directory with a copy of the checkpoint, which a test may damage."""
-    for name, data in right.items():
+    for name, data in expected_files.items():
         (tmp_path / name).write_bytes(data)
     return tmp_path

@@ -45,7 +45,7 @@ def different_ranks(shards):
 
 
 @pytest.mark.parametrize("shards", LAYOUTS, ids=lambda shards: shards.subject)
-def test_what_one_engine_saved_the_other_loads(tmp_path, shards):
+def test_each_engine_loads_the_checkpoint_of_the_other(tmp_path, shards):
     for rank in different_ranks(shards):
         ours, theirs = tmp_path / f"stream-{rank.rank}", tmp_path / f"torch-{rank.rank}"
         ours.mkdir()
@@ -95,12 +95,12 @@ def test_tensors_of_any_size_come_back_from_either_engine(files, request, depth)
 
 @pytest.mark.parametrize("request_kib", [64, 192, 1024, 16384])
 @pytest.mark.parametrize("depth", [1, 3, 16])
-def test_request_and_depth_change_no_byte_of_a_file(tmp_path, right, request_kib, depth):
+def test_request_and_depth_change_no_byte_of_a_file(tmp_path, expected_files, request_kib, depth):
     save(streaming(ODD, request=request_kib << 10, depth=depth), tmp_path)
-    assert bytes_of(tmp_path) == right
+    assert bytes_of(tmp_path) == expected_files
 
 
-def test_as_many_requests_are_in_flight_as_were_asked_for(tmp_path):
+def test_as_many_requests_are_in_flight_as_were_requested(tmp_path):
     """With a depth of 48, a rank creates a buffer for each of 48 requests in flight."""
     shard = shard_of(0, [("float32", 14 << 20)])
     engine = streaming(shard, request=1 << 20, depth=48)

@@ -44,22 +44,22 @@ def change(file, offset, how):
         both.write(bytes([how(old)]))
 
 
-def found_by_both(directory):
+def faults_of_both_engines(directory):
     """Load a directory with the engines torch and stream; return the faults that each of them finds."""
     return [load(engine, directory)[2] for engine in (by_torch(ODD), streaming(ODD))]
 
 
 @settings(deadline=None, max_examples=25)
 @given(data=st.data(), bit=st.integers(0, 7))
-def test_both_engines_locate_any_flipped_bit_alike(tmp_path_factory, right, data, bit):
+def test_both_engines_locate_any_flipped_bit_alike(tmp_path_factory, expected_files, data, bit):
     number = data.draw(st.integers(0, len(MIDDLE.tensors) - 1))
     position = data.draw(st.integers(0, MIDDLE.tensors[number].bytes - 1))
     directory = tmp_path_factory.getbasetemp() / "flipped"
     directory.mkdir(exist_ok=True)
-    for name, content in right.items():
+    for name, content in expected_files.items():
         (directory / name).write_bytes(content)
     flip(directory, number, position, bit)
-    by_torch, by_stream = found_by_both(directory)
+    by_torch, by_stream = faults_of_both_engines(directory)
     assert by_torch == by_stream
     (fault,) = by_stream
     assert (fault.kind, fault.file, fault.tensor) == ("flipped", MIDDLE.name, MIDDLE.tensors[number].name)
@@ -81,14 +81,14 @@ def test_both_engines_call_a_wrong_page_the_same(saved, page, kind):
     with (saved / MIDDLE.name).open("r+b") as file:
         file.seek(start)
         file.write(page)
-    by_torch, by_stream = found_by_both(saved)
+    by_torch, by_stream = faults_of_both_engines(saved)
     assert by_torch == by_stream
     (fault,) = by_stream
     assert (fault.kind, fault.tensor, fault.offset) == (kind, MIDDLE_TENSOR.name, 31 * PAGE_BYTES)
 
 
 @pytest.mark.parametrize("left", [0, 1, 5_000, REQUEST, 2 * REQUEST, 2 * REQUEST + 700])
-def test_a_file_that_was_cut_off_is_short_once_and_says_where_it_ends(saved, left):
+def test_a_file_that_was_cut_off_is_short_once_and_states_where_it_ends(saved, left):
     size = container_of(MIDDLE.tensors).bytes
     os.truncate(saved / MIDDLE.name, left)
     _, _, (fault,) = load(streaming(ODD), saved)
@@ -100,14 +100,14 @@ def test_a_file_that_was_cut_off_is_short_once_and_says_where_it_ends(saved, lef
 @pytest.mark.parametrize("left", [0, 1, 5_000, REQUEST, 2 * REQUEST + 700])
 def test_both_engines_call_a_file_short_that_was_cut_off(saved, left):
     os.truncate(saved / MIDDLE.name, left)
-    for (fault,) in found_by_both(saved):
+    for (fault,) in faults_of_both_engines(saved):
         assert (fault.kind, fault.file) == ("short", MIDDLE.name)
 
 
 def test_a_file_that_lacks_its_last_byte_is_a_fault_to_both_engines(saved):
     size = container_of(MIDDLE.tensors).bytes
     os.truncate(saved / MIDDLE.name, size - 1)
-    by_torch, by_stream = found_by_both(saved)
+    by_torch, by_stream = faults_of_both_engines(saved)
     assert [f.file for f in by_torch] == [MIDDLE.name]
     assert [(f.kind, f.file, f.offset, f.bytes) for f in by_stream] == [("short", MIDDLE.name, size - 1, 1)]
 
@@ -138,20 +138,20 @@ def test_both_engines_call_a_file_with_a_broken_container_unreadable(saved, wher
     start = where % len(data)
     data[start : start + 200] = bytes(range(55, 255))
     file.write_bytes(data)
-    by_torch, by_stream = found_by_both(saved)
+    by_torch, by_stream = faults_of_both_engines(saved)
     for faults in (by_torch, by_stream):
         assert {(f.kind, f.file) for f in faults} == {("unreadable", MIDDLE.name)}
 
 
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), bit=st.integers(0, 7))
-def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, right, data, bit):
+def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, expected_files, data, bit):
     """The engine stream finds a flipped bit at any offset of a file, also between the tensors."""
-    name = data.draw(st.sampled_from(sorted(right)))
-    offset = data.draw(st.integers(0, len(right[name]) - 1))
+    name = data.draw(st.sampled_from(sorted(expected_files)))
+    offset = data.draw(st.integers(0, len(expected_files[name]) - 1))
     directory = tmp_path_factory.getbasetemp() / "any-bit"
     directory.mkdir(exist_ok=True)
-    for other, content in right.items():
+    for other, content in expected_files.items():
         (directory / other).write_bytes(content)
     change(directory / name, offset, lambda byte: byte ^ 1 << bit)
     _, _, (fault,) = load(streaming(ODD), directory)
@@ -161,7 +161,7 @@ def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, right, data, bit
         assert fault.offset <= offset < fault.offset + fault.bytes
 
 
-def test_of_very_many_faults_the_first_are_told_and_all_are_counted(saved):
+def test_of_very_many_faults_the_first_are_reported_and_all_are_counted(saved):
     (saved / MIDDLE.name).write_bytes(bytes(len((saved / MIDDLE.name).read_bytes())))
     engine = streaming(ODD)
     engine.expect(1)
@@ -200,7 +200,7 @@ def test_a_read_that_fails_names_its_own_file_and_not_the_first_of_the_pass(save
     assert (failure["phase"], failure["file"], failure["errno"]) == ("read", last, "EIO")
 
 
-def test_a_file_that_is_cut_until_somebody_asks_for_its_size_is_short(saved, monkeypatch):
+def test_a_file_that_is_short_until_its_size_is_requested_is_reported_as_short(saved, monkeypatch):
     """If reads end before the end of a file, the file counts as short, even if fstat would correct the length.
 
     In disorderfs, s3fs and sshfs, reads end at the length that the client has cached, until fstat is called.
@@ -225,7 +225,7 @@ def test_a_file_that_is_cut_until_somebody_asks_for_its_size_is_short(saved, mon
 
 
 @pytest.mark.parametrize("more", [1, PAGE_BYTES])
-def test_a_file_that_is_longer_than_its_size_says_is_a_fault(saved, more, monkeypatch):
+def test_a_file_that_is_longer_than_its_size_states_is_a_fault(saved, more, monkeypatch):
     size, true = container_of(MIDDLE.tensors).bytes, os.fstat
     with (saved / MIDDLE.name).open("ab") as file:
         file.write(bytes(more))

@@ -145,7 +145,7 @@ def test_requests_that_signals_interrupt_are_made_again(tmp_path):
     assert any("preadv" in line for line in interrupted)
 
 
-def test_what_it_says_of_its_buffers_is_true():
+def test_the_reported_buffer_sizes_are_correct():
     facts = streaming(ODD, request=4 << 20).facts()
     assert facts["requests"] == "4 MiB, 2 in flight for each rank"
     size, _, share = facts["buffers"].partition(" MB a rank, ")

@@ -76,7 +76,7 @@ def refusing_direct_opens(*, after_making=False, number=errno.EINVAL):
         yield
 
 
-def part_of_write(length):
+def short_write(length):
     """Return a fake write that writes only the first ``length()`` bytes of each request.
 
     It writes through the page cache, because O_DIRECT does not permit such lengths.
@@ -93,7 +93,7 @@ def part_of_write(length):
     return write
 
 
-def part_of_read(length):
+def short_read(length):
     def read(_number, real, descriptor, parts, offset):
         (data,) = parts
         count = max(1, min(length(), len(data)))
@@ -106,16 +106,16 @@ def part_of_read(length):
     return read
 
 
-def comes_and_goes(directory, right, engine=None):
+def save_and_load(directory, expected_files, engine=None):
     """Save and load, and check every byte; return the engine's text about direct requests."""
     engine = engine or streaming(ODD)
     save(engine, directory)
-    assert bytes_of(directory) == right
+    assert bytes_of(directory) == expected_files
     assert load(engine, directory) == everything(ODD)
     return engine.facts()["direct"]
 
 
-def test_where_direct_requests_are_taken_it_says_so(direct, right):
+def test_it_reports_whether_direct_requests_are_accepted(direct, expected_files):
     flags = []
 
     def write(_number, real, descriptor, *rest):
@@ -123,20 +123,20 @@ def test_where_direct_requests_are_taken_it_says_so(direct, right):
         return real(descriptor, *rest)
 
     with transfers(write):
-        assert comes_and_goes(direct, right) == "O_DIRECT, around the client's page cache"
+        assert save_and_load(direct, expected_files) == "O_DIRECT, around the client's page cache"
     assert all(flags)
 
 
 @pytest.mark.parametrize("after_making", [False, True])
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
-def test_a_target_without_direct_requests_is_written_through_its_cache(tmp_path, right, after_making, number):
+def test_a_target_without_direct_requests_is_written_through_its_cache(tmp_path, expected_files, after_making, number):
     with refusing_direct_opens(after_making=after_making, number=number):
-        found = comes_and_goes(tmp_path, right)
+        found = save_and_load(tmp_path, expected_files)
     assert found == f"not direct: the target refuses O_DIRECT: {os.strerror(number)}{READS}"
 
 
 @pytest.mark.parametrize("refuses_opens", [True, False])
-def test_what_is_not_direct_is_read_without_read_ahead(tmp_path, right, monkeypatch, refuses_opens):
+def test_what_is_not_direct_is_read_without_read_ahead(tmp_path, expected_files, monkeypatch, refuses_opens):
     advised, advise = [], os.posix_fadvise
 
     def record(descriptor, *rest):
@@ -164,30 +164,32 @@ def test_an_open_that_fails_for_another_reason_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("nth", [1, 3])
 @pytest.mark.parametrize("kind", ["write", "read"])
-def test_a_direct_request_that_is_refused_in_the_middle_is_made_again_through_the_cache(direct, right, kind, nth):
+def test_a_direct_request_that_is_refused_in_the_middle_is_made_again_through_the_cache(
+    direct, expected_files, kind, nth
+):
     def refuse(number, real, descriptor, *rest):
         if number >= nth and is_direct(descriptor):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return real(descriptor, *rest)
 
     with transfers(**{kind: refuse}):
-        found = comes_and_goes(direct, right)
+        found = save_and_load(direct, expected_files)
     assert re.fullmatch(PARTLY, found), found
 
 
-def test_where_every_direct_request_is_refused_it_says_no(direct, right):
+def test_it_reports_that_every_direct_request_was_refused(direct, expected_files):
     def refuse(_number, real, descriptor, *rest):
         if is_direct(descriptor):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return real(descriptor, *rest)
 
     with transfers(refuse, refuse):
-        found = comes_and_goes(direct, right)
+        found = save_and_load(direct, expected_files)
     assert found == f"not direct: the target refuses a direct request: Invalid argument{READS}"
 
 
 @pytest.mark.parametrize("block", [16 << 10, 32 << 10, 64 << 10])
-def test_a_target_with_larger_blocks_gets_only_what_does_not_fit_them_through_its_cache(direct, right, block):
+def test_a_target_with_larger_blocks_gets_only_what_does_not_fit_them_through_its_cache(direct, expected_files, block):
     fitting, refused, others = [], [], []
 
     def refuse(_number, real, descriptor, data, offset):
@@ -202,7 +204,7 @@ def test_a_target_with_larger_blocks_gets_only_what_does_not_fit_them_through_it
         return real(descriptor, data, offset)
 
     with transfers(refuse, refuse):
-        assert re.fullmatch(PARTLY, comes_and_goes(direct, right))
+        assert re.fullmatch(PARTLY, save_and_load(direct, expected_files))
     assert fitting
     assert all(fitting)
     # A refused size is not tried again. Two requests in flight may get the same refusal.
@@ -211,7 +213,7 @@ def test_a_target_with_larger_blocks_gets_only_what_does_not_fit_them_through_it
 
 
 @pytest.mark.parametrize("kind", ["write", "read"])
-def test_one_refusal_does_not_end_direct_requests_of_later_files(direct, right, kind):
+def test_one_refusal_does_not_end_direct_requests_of_later_files(direct, expected_files, kind):
     paths = {}
 
     def refuse(number, real, descriptor, data, offset):
@@ -224,7 +226,7 @@ def test_one_refusal_does_not_end_direct_requests_of_later_files(direct, right, 
         return real(descriptor, data, offset)
 
     with transfers(**{kind: refuse}):
-        assert re.fullmatch(PARTLY, comes_and_goes(direct, right))
+        assert re.fullmatch(PARTLY, save_and_load(direct, expected_files))
     left = [path for path, flags in paths.items() if not all(flags)]
     assert len(left) == 1
     assert len(paths) > 1
@@ -252,7 +254,7 @@ def test_what_was_written_past_the_direct_descriptor_is_made_durable_by_its_own(
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_two_direct_requests_that_are_refused_at_once_are_both_made_again(direct, right, monkeypatch):
+def test_two_direct_requests_that_are_refused_at_once_are_both_made_again(direct, expected_files, monkeypatch):
     both_refused, left = threading.Barrier(2), threading.Event()
     leave = DirectFile._leave_direct
 
@@ -270,7 +272,7 @@ def test_two_direct_requests_that_are_refused_at_once_are_both_made_again(direct
 
     monkeypatch.setattr(DirectFile, "_leave_direct", leave_and_tell)
     with transfers(refuse):
-        assert re.fullmatch(PARTLY, comes_and_goes(direct, right))
+        assert re.fullmatch(PARTLY, save_and_load(direct, expected_files))
 
 
 def test_a_request_that_is_invalid_through_the_cache_too_is_an_error(tmp_path):
@@ -282,37 +284,37 @@ def test_a_request_that_is_invalid_through_the_cache_too_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["write", "read"])
-def test_requests_that_end_short_at_a_block_go_on_directly(direct, right, kind):
-    part = {"write": part_of_write, "read": part_of_read}[kind]
+def test_requests_that_end_short_at_a_block_continue_directly(direct, expected_files, kind):
+    part = {"write": short_write, "read": short_read}[kind]
     with transfers(**{kind: part(lambda: 3 * PAGE_BYTES)}) as counts:
-        assert comes_and_goes(direct, right) == "O_DIRECT, around the client's page cache"
+        assert save_and_load(direct, expected_files) == "O_DIRECT, around the client's page cache"
     assert counts[{"write": "pwrite", "read": "preadv"}[kind]] > ODD.bytes // (3 * PAGE_BYTES)
 
 
 @pytest.mark.parametrize("kind", ["write", "read"])
-def test_requests_that_end_inside_a_block_go_on_through_the_cache(direct, right, kind):
-    part = {"write": part_of_write, "read": part_of_read}[kind]
+def test_requests_that_end_inside_a_block_continue_through_the_cache(direct, expected_files, kind):
+    part = {"write": short_write, "read": short_read}[kind]
     with transfers(**{kind: part(lambda: 5_001)}):
-        found = comes_and_goes(direct, right)
+        found = save_and_load(direct, expected_files)
     assert found.startswith("not direct throughout: O_DIRECT for ")
     assert found.endswith("the target ended a direct request inside a block")
 
 
 @settings(deadline=None, max_examples=15)
 @given(lengths=st.lists(st.integers(1, 2 * REQUEST), min_size=1, max_size=8), has_direct=st.booleans())
-def test_short_writes_and_reads_of_any_length_are_continued(tmp_path_factory, right, lengths, has_direct):
+def test_short_writes_and_reads_of_any_length_are_continued(tmp_path_factory, expected_files, lengths, has_direct):
     turn = iter(range(1 << 30))
 
     def length():
         return max(512, lengths[next(turn) % len(lengths)])
 
     refusing = contextlib.nullcontext() if has_direct else refusing_direct_opens()
-    short = transfers(part_of_write(length), part_of_read(length))
+    short = transfers(short_write(length), short_read(length))
     with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as name, refusing, short:
-        comes_and_goes(Path(name), right)
+        save_and_load(Path(name), expected_files)
 
 
-def test_a_target_that_takes_nothing_and_says_nothing_is_an_error(tmp_path, capfd):
+def test_a_target_that_takes_nothing_and_states_nothing_is_an_error(tmp_path, capfd):
     with transfers(lambda *_: 0):
         failure = failure_of(lambda activity: save_with(activity, tmp_path), capfd)
     assert (failure["phase"], failure["file"], failure["errno"]) == ("write", MIDDLE.name, "EIO")

@@ -63,7 +63,7 @@ def test_reads_that_find_a_buffer_are_no_stall(clock):
 
 
 @pytest.mark.parametrize("waits_for", ["buffer", "next"])
-def test_who_waits_ends_when_another_thread_fails(clock, waits_for):
+def test_a_waiting_thread_ends_when_another_thread_fails(clock, waits_for):
     ring = Ring(buffers(0), 1)
     got = []
     waiting = threading.Thread(target=lambda: got.append(getattr(ring, waits_for)()))

@@ -15,7 +15,7 @@ from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.targets.posix import checkpoint
 from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
 from pytest_ckpt.targets.posix.store import PosixStore
-from tests.support.one_rank import Alone
+from tests.support.one_rank import SingleRankGroup
 from tests.support.streaming import MIDDLE, ODD, failure_of, open_files, save_with, streaming, transfers
 
 
@@ -57,8 +57,8 @@ def test_a_save_without_space_commits_no_checkpoint(tmp_path, monkeypatch, capfd
     activity = Activity()
     store = PosixStore(tmp_path)
     store.prepare("odd-full")
-    do = Operations(Alone(), activity, Subject(model="odd", mode="full"), ODD, store)
-    strategy = SyncStrategy(engine=streaming(ODD, depth=4), store=store, group=Alone(), activity=activity)
+    do = Operations(SingleRankGroup(), activity, Subject(model="odd", mode="full"), ODD, store)
+    strategy = SyncStrategy(engine=streaming(ODD, depth=4), store=store, group=SingleRankGroup(), activity=activity)
     do.save(strategy, 1)
     with transfers(no_space_left), pytest.raises(OSError, match="No space left"):
         do.save(strategy, 2)

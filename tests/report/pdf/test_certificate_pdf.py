@@ -77,7 +77,7 @@ def test_it_has_a_title_a_language_tags_and_the_size_of_a4(printed: tuple[str, P
     assert b"/Lang (en)" in opened(file)
 
 
-def test_it_says_what_the_page_says_and_nothing_is_cut(printed: tuple[str, Path]) -> None:
+def test_it_states_what_the_page_states_and_nothing_is_cut(printed: tuple[str, Path]) -> None:
     name, file = printed
     document = report_pages.document(name)
     text = " ".join(output_of("pdftotext", "-layout", file, "-").split())
@@ -183,7 +183,7 @@ PLANTED = [
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("planted", PLANTED)
-def test_a_planted_address_is_neither_asked_for_nor_read(
+def test_a_planted_address_is_neither_requested_nor_read(
     planted: str, server: tuple[str, list[str]], tmp_path: Path
 ) -> None:
     address, asked = server

@@ -17,14 +17,14 @@ from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.report.pdf import check_printer
 from pytest_ckpt.run.close import write_report
 from pytest_ckpt.support.errors import UsageError
-from tests.support import made_up_run, report_pages
+from tests.support import report_pages, synthetic_run
 from tests.support.pdf_files import output_of
 
 
 @pytest.fixture(scope="module")
 def run_with_pdf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("pdf") / "run"
-    document = made_up_run.make_run(run, options={"ckpt_pdf": "on"})
+    document = synthetic_run.write_run(run, options={"ckpt_pdf": "on"})
     assert write_report(document, run, pdf=True) == f"PDF: {run / 'certificate.pdf'}"
     return run
 
@@ -90,7 +90,7 @@ def test_a_printer_that_fails_or_crashes_costs_the_run_neither_report_nor_digest
 
 @pytest.mark.thorough
 def test_judge_writes_a_pdf_of_a_run_and_of_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made_up_run.make_run(tmp_path / "run")
+    synthetic_run.write_run(tmp_path / "run")
     main(["judge", str(tmp_path / "run"), "--cluster=24000", f"--pdf={tmp_path / 'again.pdf'}"])
     assert "24,000 accelerators" in output_of("pdftotext", tmp_path / "again.pdf", "-")
     (tmp_path / "tree").mkdir()
@@ -154,8 +154,8 @@ def test_without_pango_a_run_ends_before_it_writes_anything(tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_judge_and_doctor_say_the_same(tmp_path: Path) -> None:
-    made_up_run.make_run(tmp_path / "run")
+def test_judge_and_doctor_state_the_same(tmp_path: Path) -> None:
+    synthetic_run.write_run(tmp_path / "run")
     code = "raise OSError(\"cannot load library 'libpango-1.0-0'\")"
     done = run_with_broken_printer(tmp_path, code, "-m", "pytest_ckpt.cli.main", "judge", "run", "--pdf=x.pdf")
     assert (done.returncode, done.stdout) == (4, "")
@@ -167,7 +167,7 @@ def test_judge_and_doctor_say_the_same(tmp_path: Path) -> None:
     assert next(f for f in json.loads(done.stdout)["findings"] if f["name"] == "PDF")["remedy"].startswith("Install")
 
 
-def test_a_machine_without_fonts_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_fonts_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fonts.conf").write_text('<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig/>')
     monkeypatch.setenv("FONTCONFIG_FILE", str(tmp_path / "fonts.conf"))
     with pytest.raises(UsageError, match="finds no fonts") as caught:

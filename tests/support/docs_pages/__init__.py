@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def made_anew(page: str, source: str, text: str) -> str:
+def replace_section(page: str, source: str, text: str) -> str:
     """Return the page with ``text`` between the two marks that name ``source``."""
     begin, end = (f"<!-- from {source}: {mark} -->\n" for mark in ("begin", "end"))
     before, rest = page.split(begin)

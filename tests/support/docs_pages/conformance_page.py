@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support import CHECKOUT, object_matrix
-from tests.support.docs_pages import made_anew
-from tests.support.matrix import CONTENT, MATRIX, WHOLE_FILES
+from tests.support.docs_pages import replace_section
+from tests.support.matrix import COMPLETE_FILES, CONTENT, MATRIX
 from tests.support.matrix_of_speed import OF_SPEED
 
 PAGE = CHECKOUT / "docs" / "conformance.md"
@@ -58,15 +58,15 @@ def from_the_tables() -> str:
 
 def with_tables(page: str) -> str:
     """Return the page with new text between its marks."""
-    return made_anew(page, "the tables", from_the_tables())
+    return replace_section(page, "the tables", from_the_tables())
 
 
 def _listed(names: Iterable[str]) -> str:
     """Return the names of checks, separated by commas. For two large groups, return a phrase instead."""
     chosen = frozenset(names)
-    if chosen == WHOLE_FILES:
+    if chosen == COMPLETE_FILES:
         return "every check that compares whole files: " + ", ".join(sorted(chosen))
-    if chosen and chosen >= CONTENT - WHOLE_FILES - {"POINTER.overwrite", "POINTER.overwrite-second-client"}:
+    if chosen and chosen >= CONTENT - COMPLETE_FILES - {"POINTER.overwrite", "POINTER.overwrite-second-client"}:
         return "other checks that read data back"
     return ", ".join(sorted(chosen))
 

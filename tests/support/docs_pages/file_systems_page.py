@@ -9,9 +9,9 @@ from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.remedies import KNOWN, remedy_of
 from pytest_ckpt.support.units import format_binary_bytes
 from tests.support import CHECKOUT
-from tests.support.docs_pages import made_anew
+from tests.support.docs_pages import replace_section
+from tests.support.file_systems.entry import FileSystem
 from tests.support.file_systems.results import is_shown, recorded
-from tests.support.file_systems.row import FileSystem
 from tests.support.file_systems.table import FILE_SYSTEMS
 
 PAGE = CHECKOUT / "docs" / "file_systems.md"
@@ -28,7 +28,7 @@ def from_the_tests() -> str:
 
 def with_results(page: str) -> str:
     """Return the page with new text between its marks."""
-    return made_anew(page, "the tests", from_the_tests())
+    return replace_section(page, "the tests", from_the_tests())
 
 
 def _table(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
@@ -55,7 +55,7 @@ def _failed(found: Row) -> set[str]:
     return {name for name, v in verdicts if (v["outcome"], v["severity"]) == ("failed", "required")}
 
 
-def _is_not_given(verdict: Row) -> bool:
+def _is_missing_input(verdict: Row) -> bool:
     return bool(verdict["reason"] == "not given")
 
 
@@ -65,14 +65,14 @@ def _cell(requirement: str, found: Row) -> str:
     A requirement without a verdict is shown as "not required".
     """
     verdicts = _of(requirement, found["not_met"])
-    not_given = {name for name, verdict in verdicts.items() if _is_not_given(verdict)}
+    not_given = {name for name, verdict in verdicts.items() if _is_missing_input(verdict)}
     listed = []
     for outcome, word in (("failed", "**failed**"), ("not run", "not decided")):
         names = [n for n, verdict in verdicts.items() if verdict["outcome"] == outcome and n not in not_given]
         if names:
             listed.append(": ".join(filter(None, (word, _subjects(names)))))
     if requirement == "COLD" and listed:
-        listed = next((word for word in map(_proven_word, _COLD_WAYS, map(found.get, _COLD_WAYS)) if word), listed)
+        listed = next((word for word in map(_proof_text, _COLD_WAYS, map(found.get, _COLD_WAYS)) if word), listed)
     met = [name for name in found["met"] if name.partition(".")[0] == requirement]
     if met and not listed:
         listed.append("met")
@@ -94,12 +94,12 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
         listed = [f"Linux {found['kernel']}", versions, f"mounted as `{found['kind']}`", gates]
         yield f"Configuration: {row.how}. {'; '.join(filter(None, listed))}; {len(found['met'])} verdicts met."
         yield ""
-        not_given = [name for name, verdict in found["not_met"].items() if _is_not_given(verdict)]
+        not_given = [name for name, verdict in found["not_met"].items() if _is_missing_input(verdict)]
         if not_given:
             yield f"Not run, because the run was not given what they need: {', '.join(not_given)}."
             yield ""
         if row.cures:
-            shown = _without_our_code(row, found, row.cured_ways)
+            shown = _without_our_code(row, found, row.cured_reproductions)
             removed = sorted(_failed(recorded()[row.cures]) - _failed(found))
             yield (
                 f"Checks that failed on [{row.cures}](#{_slug(row.cures)}) and did not fail in this configuration: "
@@ -107,12 +107,12 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
             ).rstrip()
             yield ""
         for name, verdict in found["not_met"].items():
-            if verdict["severity"] == "required" and not _is_not_given(verdict):
+            if verdict["severity"] == "required" and not _is_missing_input(verdict):
                 yield from _failure(row, name, verdict, found)
         for way in _COLD_WAYS:
             if cold := found.get(way):
                 condition = _condition(way, cold)
-                yield f"{condition[0].upper()}{condition[1:]}, COLD is {_cold_word(cold)}: {cold['because']}"
+                yield f"{condition[0].upper()}{condition[1:]}, COLD is {_cold_text(cold)}: {cold['because']}"
                 yield ""
         if row.leaves:
             yield row.leaves
@@ -127,13 +127,13 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
             yield ""
 
 
-def _cold_word(cold: Row) -> str:
+def _cold_text(cold: Row) -> str:
     return {"met": f"met ({cold['basis']})", "not run": "not decided"}.get(cold["outcome"], cold["outcome"])
 
 
-def _proven_word(way: str, cold: Row | None) -> list[str]:
+def _proof_text(way: str, cold: Row | None) -> list[str]:
     """Return a list with the cell text about COLD, or an empty list if COLD was not met."""
-    return [f"{_cold_word(cold)}, {_condition(way, cold)}"] if cold and cold["outcome"] == "met" else []
+    return [f"{_cold_text(cold)}, {_condition(way, cold)}"] if cold and cold["outcome"] == "met" else []
 
 
 def _condition(way: str, cold: Row) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_ckpt.support.units import counted, format_percent
 from tests.support import CHECKOUT
 from tests.support.acceptance_charts import curves_picture, file_of, passed_share
-from tests.support.docs_pages import made_anew
+from tests.support.docs_pages import replace_section
 from tests.support.missed_faults import SHARES, TRIALS, miss_probability
 from tests.support.simulated_arrays import (
     GOOD_LATE_SHARE,
@@ -48,7 +48,7 @@ def with_results(page: str, document: Document) -> str:
         "behaviour": _behaviour(),
     }
     for name, lines in parts.items():
-        page = made_anew(page, f"the study, {name}", "".join(f"{line}\n" for line in lines))
+        page = replace_section(page, f"the study, {name}", "".join(f"{line}\n" for line in lines))
     return page
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_ckpt.facts.metrics import METRICS, Metric
 from tests.support import CHECKOUT
-from tests.support.docs_pages import made_anew
+from tests.support.docs_pages import replace_section
 
 PAGE = CHECKOUT / "docs" / "dashboards.md"
 
@@ -12,7 +12,7 @@ PAGE = CHECKOUT / "docs" / "dashboards.md"
 def with_metrics(page: str) -> str:
     """Return the page with a new table between its marks."""
     lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|", *map(_row, METRICS)]
-    return made_anew(page, "the table of metrics", "\n".join(lines) + "\n")
+    return replace_section(page, "the table of metrics", "\n".join(lines) + "\n")
 
 
 def _row(metric: Metric) -> str:

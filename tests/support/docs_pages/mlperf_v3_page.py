@@ -22,7 +22,7 @@ from pytest_ckpt.published.runs import KINDS
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.units import format_percent, format_seconds
 from tests.support import CHECKOUT
-from tests.support.docs_pages import made_anew
+from tests.support.docs_pages import replace_section
 
 PAGE = CHECKOUT / "docs" / "mlperf_v3.md"
 FILE = CHECKOUT / "docs" / "mlperf_v3.json"
@@ -137,7 +137,7 @@ def with_results(page: str, document: Mapping[str, Any]) -> str:
     """Return the page with new tables between its marks."""
     rows = judged_rows(document)
     for name, lines in (("counts", _counts(document, rows)), ("rows", _table(rows))):
-        page = made_anew(page, f"the times, {name}", "".join(f"{line}\n" for line in lines))
+        page = replace_section(page, f"the times, {name}", "".join(f"{line}\n" for line in lines))
     return page
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.support import CHECKOUT
-from tests.support.docs_pages import made_anew
+from tests.support.docs_pages import replace_section
 from tests.support.model_arrays import ARRAYS, Array, recorded
 
 PAGE = CHECKOUT / "docs" / "model_arrays.md"
@@ -16,7 +16,7 @@ def with_results(page: str) -> str:
     seen = recorded()
     lines = ["| array | truth | good | expected | observed | date |", "|---|---|---|---|---|---|"]
     lines += [_row(array, seen.get(array.name, {})) for array in ARRAYS]
-    return made_anew(page, "the tests", "\n".join(lines) + "\n")
+    return replace_section(page, "the tests", "\n".join(lines) + "\n")
 
 
 def _row(array: Array, found: Mapping[str, object]) -> str:
@@ -26,18 +26,18 @@ def _row(array: Array, found: Mapping[str, object]) -> str:
         array.name,
         array.truth,
         "yes" if array.is_good else "no",
-        _outcomes(array.expected, array.says),
+        _outcomes(array.expected, array.expected_text),
         shown,
         str(found.get("date", "")),
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def _outcomes(outcomes: Mapping[str, str], says: str) -> str:
+def _outcomes(outcomes: Mapping[str, str], expected_text: str) -> str:
     """Return the outcomes other than "met", followed by the words of the certificate, as one text."""
     others = [f"{name} {outcome}" for name, outcome in outcomes.items() if outcome != "met"]
     text = ", ".join(others) or "all met"
-    return f'{text}; certificate: "{says}"' if says else text
+    return f'{text}; certificate: "{expected_text}"' if expected_text else text
 
 
 if __name__ == "__main__":

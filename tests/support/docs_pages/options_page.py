@@ -18,7 +18,7 @@ from pytest_ckpt.facts.options import (
 )
 from pytest_ckpt.facts.strategies import STRATEGIES
 from tests.support import CHECKOUT
-from tests.support.docs_pages import made_anew
+from tests.support.docs_pages import replace_section
 
 PAGE = CHECKOUT / "docs" / "options.md"
 
@@ -50,7 +50,7 @@ LETTERS: dict[Role, str] = {"limit": "L", "plan": "P", "condition": "T", "disclo
 
 def with_options(page: str) -> str:
     """Return the page with new text between its marks."""
-    return made_anew(page, "the table of options", "\n" + from_the_table())
+    return replace_section(page, "the table of options", "\n" + from_the_table())
 
 
 def from_the_table() -> str:

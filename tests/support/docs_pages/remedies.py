@@ -36,7 +36,7 @@ def _html(text: str) -> str:
     kept: list[Token] = []
     for token in reader.parse(text):
         if token.type == "fence":
-            _drop_what_leads_to_it(kept)
+            _drop_introduction(kept)
         elif token.type != "html_block":
             if token.children:
                 token.children = [t for t in token.children if t.type not in ("link_open", "link_close")]
@@ -45,7 +45,7 @@ def _html(text: str) -> str:
     return html.strip()
 
 
-def _drop_what_leads_to_it(kept: list[Token]) -> None:
+def _drop_introduction(kept: list[Token]) -> None:
     """Remove the last paragraph if it ends with a colon, because it introduces an omitted example."""
     if _ends_with_colon(kept[-2:]):
         del kept[-3:]

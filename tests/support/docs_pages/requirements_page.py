@@ -17,7 +17,7 @@ from pytest_ckpt.sizing.limits import cluster_limits
 from pytest_ckpt.sizing.reliability import parse_failure_model
 from pytest_ckpt.support.units import format_seconds
 from tests.support import CHECKOUT
-from tests.support.docs_pages import made_anew
+from tests.support.docs_pages import replace_section
 
 PAGE = CHECKOUT / "docs" / "requirements.md"
 NOT_ASKED = "—"
@@ -87,7 +87,7 @@ SUITES = {
 
 def with_catalogue(page: str) -> str:
     """Return the page with new text between its marks."""
-    return made_anew(page, "the catalogue", "\n" + from_the_catalogue())
+    return replace_section(page, "the catalogue", "\n" + from_the_catalogue())
 
 
 def from_the_catalogue() -> str:

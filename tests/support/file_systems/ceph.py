@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.ceph_cluster import cluster
-from tests.support.file_systems.of_one_host import of_kernel
-from tests.support.file_systems.serving import ADDRESS, Mounted, client, made, until
+from tests.support.file_systems.local import of_kernel
+from tests.support.file_systems.mounting import ADDRESS, Mounted, client, create_directory, wait_for
 
 _MONITOR_PORT = 6789
 _STORE_BYTES = 6 << 30
@@ -23,16 +23,21 @@ def cephfs(home: Path) -> Iterator[Mounted]:
     """Start a Ceph cluster that stores its data on ext4, and mount its file system on two clients."""
     keys = {"mds.a": ("mon", "mgr", "osd", "mds")}
     with (
-        of_kernel("ext4")(made(home / "below")) as below,
+        of_kernel("ext4")(create_directory(home / "below")) as below,
         cluster(
-            home, made(below.first / "store"), address=ADDRESS, port=_MONITOR_PORT, keys=keys, settings=_SETTINGS
+            home,
+            create_directory(below.first / "store"),
+            address=ADDRESS,
+            port=_MONITOR_PORT,
+            keys=keys,
+            settings=_SETTINGS,
         ) as ceph,
     ):
         for pool in ("names", "data"):
             ceph.ceph("osd", "pool", "create", pool, _GROUPS)
         ceph.ceph("fs", "new", "ckpt", "names", "data")
         ceph.start("ceph-mds", "a")
-        until(lambda: "up:active" in ceph.ceph("mds", "stat"), "the metadata server is active", None,
+        wait_for(lambda: "up:active" in ceph.ceph("mds", "stat"), "the metadata server is active", None,
               home / "ceph-mds.log")  # fmt: skip
         for name in ("first", "second"):
             words = ("ceph-fuse", "-f", "-c", ceph.config, "--id", "admin", "--client_mountpoint=/")

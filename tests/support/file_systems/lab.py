@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import CHECKOUT
-from tests.support.file_systems.row import FileSystem
-from tests.support.file_systems.serving import ADDRESS, Mounted, made, run
+from tests.support.end_to_end import SMALLEST, Run, processes_of, read_events, started_operation, temporary_runner
+from tests.support.file_systems.entry import FileSystem
+from tests.support.file_systems.mounting import ADDRESS, Mounted, create_directory, run
 from tests.support.file_systems.table import BY_NAME
-from tests.support.front_door import SMALLEST, Run, opened_door, processes_of, read_events, started_operation
-from tests.support.machine import leave_mounts_of_others, patience
+from tests.support.machine import patience, unmount_inherited
 from tests.support.matrix_of_speed import OF_CANARIES
 from tests.support.small_memory import join, meminfo, small_memory
 
@@ -68,7 +68,7 @@ def _observe(name: str, home: Path, task: str, *more: str) -> dict[str, Any]:
     return seen
 
 
-def left_of(home: Path) -> list[str]:
+def leftovers_of(home: Path) -> list[str]:
     """Return the mounts and loop devices of this host that use files below ``home``."""
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(home) in line]
     devices = []
@@ -91,13 +91,13 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     """Run pytest-ckpt with all checks, then the functions of `reproduce` that the row names; return the results."""
     options = [*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-suite=performance,conformance"]
     options.append(f"--ckpt-gate-table={row.gates or (_SHARED if place.second else _LOCAL)}")
-    target = made(place.first / "target")
+    target = create_directory(place.first / "target")
     if place.second:
         options.append(f"--ckpt-second-mount={place.second / 'target'}")
     if place.small:
-        options.append(f"--ckpt-small-volume={made(place.small / 'full')}")
-    with opened_door(home) as door:
-        done = door.run(*options, target=target)
+        options.append(f"--ckpt-small-volume={create_directory(place.small / 'full')}")
+    with temporary_runner(home) as runner:
+        done = runner.run(*options, target=target)
         left = sorted(entry.name for entry in target.iterdir())
     if not (done.report / "report.json").exists():
         raise OSError(f"the run ended with {done.code} and left no report:\n{done.text[-3000:]}")
@@ -114,7 +114,7 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
             {key: v[key] for key in ("id", "subject", "severity", "outcome", "reason", "because", "detail")}
             for v in document["requirements"]
         ],
-        "shown": {way: _shown(way, place) for way in row.ways},
+        "shown": {way: _shown(way, place) for way in row.reproductions},
     }
 
 
@@ -127,10 +127,10 @@ def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     options = [*SMALLEST, *OF_CANARIES, "--cluster=1", "--ckpt-suite=performance", "--ckpt-gate-table=speed-only"]
     if place.second:
         options.append(f"--ckpt-second-mount={place.second / 'target'}")
-    target = made(place.first / "target")
-    with opened_door(home) as door:
-        done = door.run(*options, target=target)
-    return _said_of_cold(done, target, "llama3-8b-open-1")
+    target = create_directory(place.first / "target")
+    with temporary_runner(home) as runner:
+        done = runner.run(*options, target=target)
+    return _sentences_of_cold(done, target, "llama3-8b-open-1")
 
 
 def _volume(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
@@ -151,15 +151,15 @@ def _enough(row: FileSystem) -> int:
 def _moved(row: FileSystem, place: Mounted, home: Path, operations: int) -> dict[str, Any]:
     options = [*SMALLEST, f"--ckpt-scale={_OF_VOLUME}", f"--ckpt-operations={operations}", "--ckpt-client-cache=0"]
     options += ["--cluster=1", "--ckpt-suite=performance", "--ckpt-gate-table=speed-only"]
-    target = made(place.first / "target")
-    with opened_door(home) as door:
-        done = door.run(*options, target=target)
-    said = _said_of_cold(done, target, "llama3-8b-open-2")
+    target = create_directory(place.first / "target")
+    with temporary_runner(home) as runner:
+        done = runner.run(*options, target=target)
+    said = _sentences_of_cold(done, target, "llama3-8b-open-2")
     said["cold"] |= {"checkpoints": operations, "memory_bytes": row.small_memory_bytes}
     return said
 
 
-def _said_of_cold(done: Run, target: Path, subject: str) -> dict[str, Any]:
+def _sentences_of_cold(done: Run, target: Path, subject: str) -> dict[str, Any]:
     cold = done.verdict("COLD", subject)
     return {
         "exit_code": done.code,
@@ -173,7 +173,7 @@ def _shown(way: str, place: Mounted) -> dict[str, Any]:
     """Run a function of `reproduce` in an empty directory, as a separate program; return the counts that it prints."""
     # Reproductions that fill a volume use the small one, which has one client.
     small = place.small if way == "filled" else None
-    directory = made((small or place.first) / f"shown-{way}")
+    directory = create_directory((small or place.first) / f"shown-{way}")
     words = [sys.executable, "-I", str(REPRODUCE), way, str(directory)]
     if place.second and not small:
         words.append(str(place.second / directory.name))
@@ -181,13 +181,13 @@ def _shown(way: str, place: Mounted) -> dict[str, Any]:
     return shown
 
 
-def _break(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
+def _kill_server_in_save(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     """Kill the server during the second of six saves; return how the run ended."""
     assert place.kill_server
-    target = made(place.first / "target")
-    with opened_door(home) as door:
+    target = create_directory(place.first / "target")
+    with temporary_runner(home) as runner:
         words = (*SMALLEST, "--ckpt-operations=6", "--cluster=1", f"--ckpt-io-timeout={_DEADLINE_SECONDS}s")
-        started = door.start(*words, target=target)
+        started = runner.start(*words, target=target)
         started.until(lambda: any(map(_is_second_save, read_events(started.report))), "the second save has begun")
         run_id = started.run_id
         place.kill_server()
@@ -218,7 +218,7 @@ def _command(pid: int) -> str:
         return ""
 
 
-TASKS = {"run": _run, "break": _break, "cold": _cold, "volume": _volume, "too little": _too_little}
+TASKS = {"run": _run, "break": _kill_server_in_save, "cold": _cold, "volume": _volume, "too little": _too_little}
 _OF_SMALL_MEMORY = ("volume", "too little")
 
 
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--group", type=Path, help="control group that limits the memory of all that runs here")
     asked = parser.parse_args()
     row = BY_NAME[asked.name]
-    leave_mounts_of_others()
+    unmount_inherited()
     if asked.group:
         join(asked.group)
         little = asked.home / "meminfo"
@@ -244,8 +244,8 @@ def main() -> None:
     for place_of_all in ("/run", "/dev/shm"):
         run("mount", "-t", "tmpfs", "private", place_of_all)
     os.environ["TMPDIR"] = "/run"
-    with row.start(made(asked.home / "mounts")) as place:
-        seen = TASKS[asked.task](row, place, made(asked.home / "runs"))
+    with row.start(create_directory(asked.home / "mounts")) as place:
+        seen = TASKS[asked.task](row, place, create_directory(asked.home / "runs"))
     seen |= {
         "name": row.name,
         "how": row.how,

@@ -389,7 +389,7 @@ def _until(condition: Callable[[], bool]) -> float:
     return time.monotonic() - began
 
 
-WAYS = {
+REPRODUCTIONS = {
     way.__name__: way
     for way in (
         replaced,
@@ -411,4 +411,4 @@ WAYS = {
 
 if __name__ == "__main__":
     what, first, *rest = sys.argv[1:]
-    print(json.dumps(WAYS[what](first, rest[0] if rest else first)))
+    print(json.dumps(REPRODUCTIONS[what](first, rest[0] if rest else first)))

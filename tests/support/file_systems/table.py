@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.support.file_systems.ceph import cephfs
-from tests.support.file_systems.of_one_host import (
+from tests.support.file_systems.entry import FileSystem
+from tests.support.file_systems.local import (
     bindfs,
     gocryptfs,
     mergerfs,
@@ -14,8 +15,7 @@ from tests.support.file_systems.of_one_host import (
     tmpfs,
     zfs,
 )
-from tests.support.file_systems.of_servers import SFTP_SERVER, glusterfs, moosefs, rclone, sshfs
-from tests.support.file_systems.row import FileSystem
+from tests.support.file_systems.servers import SFTP_SERVER, glusterfs, moosefs, rclone, sshfs
 
 _E2FS = ("e2fsprogs",)
 _BY_PATH = (
@@ -227,7 +227,7 @@ FILE_SYSTEMS = (
         },
         undecided=_UNSEEN,
         cures="sshfs",
-        cured_ways=("lengthened", "attributes", "removed_names", "listed"),
+        cured_reproductions=("lengthened", "attributes", "removed_names", "listed"),
     ),
     FileSystem(
         name="rclone",
@@ -337,7 +337,7 @@ FILE_SYSTEMS = (
             "MKDIR.race-second-client": "directory_made_once",
         },
         cures="GlusterFS",
-        cured_ways=("rewritten", "attributes", "removed_names"),
+        cured_reproductions=("rewritten", "attributes", "removed_names"),
     ),
 )
 

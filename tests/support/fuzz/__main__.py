@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
+from tests.support.fuzz.command_input import DescribedFiles, FigureOptions
 from tests.support.fuzz.families import Exports, Family, PublishedTrees, Rules, RunDirectories, clear
-from tests.support.fuzz.figures import DescribedFiles, FigureOptions
-from tests.support.fuzz.said_options import InputFiles, OptionValues
 from tests.support.fuzz.sandbox import HANG_SECONDS, Sandbox
+from tests.support.fuzz.user_input import InputFiles, OptionValues
 from tests.support.machine import patience
 
 FAMILIES: dict[str, tuple[type[Family], int]] = {

@@ -27,11 +27,11 @@ from pytest_ckpt.evidence.signing import Signer
 from pytest_ckpt.evidence.unfinished import is_unfinished
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.proofs import Fault
-from tests.support import made_up_run
+from tests.support import synthetic_run
 from tests.support.fuzz.mutations import mutate
 from tests.support.fuzz.sandbox import Outcome, Sandbox
-from tests.support.made_results import MadeRun, describe, published
-from tests.support.made_up_run import make_run
+from tests.support.synthetic_results import SyntheticRun, describe, published
+from tests.support.synthetic_run import write_run
 
 _USAGE = 4
 _PYTHON = re.compile(
@@ -137,7 +137,7 @@ class RunDirectories(Family):
         elif way < 0.85:
             pair = [str(directory), str(rng.choice(self.originals))]
             rng.shuffle(pair)
-            self.command(["diff", *pair, *pages_asked_for(rng, out)], home, (0, 4), found)
+            self.command(["diff", *pair, *random_output_options(rng, out)], home, (0, 4), found)
         elif way < 0.95:
             self._trend(rng, directory, home, found)
         else:
@@ -162,7 +162,7 @@ class RunDirectories(Family):
 
         No verdict may improve, unless the attacker has also regenerated the manifest (``is_remade``).
         """
-        words = words or pages_asked_for(rng, home / "out")
+        words = words or random_output_options(rng, home / "out")
         outcome = self.command(["judge", str(directory), *words], home, (0, 1, 4, 8), found)
         code, before = self.before[name]
         if outcome.code == 0 and code != 0 and not is_remade:
@@ -184,7 +184,7 @@ class RunDirectories(Family):
         directory.rename(place)
         if rng.random() < 0.5:
             mutate(rng, history, home / "outside")
-        words = ["trend", str(history), *pages_asked_for(rng, home / "out")]
+        words = ["trend", str(history), *random_output_options(rng, home / "out")]
         self.command([*words, "--fail-on-regression=10%"], home, (0, 1, 4), found)
 
 
@@ -202,7 +202,7 @@ def _json(rng: Random) -> list[str]:
     return rng.choice([[], ["--json"]])
 
 
-def pages_asked_for(rng: Random, out: Path) -> list[str]:
+def random_output_options(rng: Random, out: Path) -> list[str]:
     """Return random output options of ``judge``: none, --json, or --html with a file below ``out``."""
     return rng.choice([[], ["--json"], ["--json"], ["--json"], [f"--html={out / 'page.html'}"]])
 
@@ -230,7 +230,7 @@ class PublishedTrees(Family):
         out = home / "out"
         out.mkdir()
         found: list[str] = []
-        words = ["judge", str(directory), "--cluster=16000", *pages_asked_for(rng, out)]
+        words = ["judge", str(directory), "--cluster=16000", *random_output_options(rng, out)]
         outcome = self.command(words, home, (1, 4, 8), found)
         if "--json" in words and outcome.out:
             document = json.loads(outcome.out)
@@ -267,8 +267,8 @@ class Exports(RunDirectories):
     def prepare(self, originals: Path) -> None:
         """Create runs at full size, because only such runs can be exported."""
         full = {"ckpt_mode": "full", "ckpt_ranks": "8", "ckpt_profile": "acceptance", "ckpt_operations": "3"}
-        make_run(originals / "full", options=full, save=5.0, load=4.0)
-        make_run(originals / "late", options=full, save=400.0, load=400.0)
+        write_run(originals / "full", options=full, save=5.0, load=4.0)
+        write_run(originals / "late", options=full, save=400.0, load=400.0)
         self.originals = sorted(originals.iterdir())
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
@@ -308,7 +308,7 @@ def _is_failed(name: str, before: Mapping[str, set[str]]) -> bool:
     return not before.get(name)
 
 
-def python_words(text: str) -> list[str]:
+def python_jargon(text: str) -> list[str]:
     """Return words of a message that only Python programmers understand, such as "KeyError"."""
     return sorted(set(_PYTHON.findall(text)))
 
@@ -327,19 +327,19 @@ _SEALED = ("report.json", MANIFEST, "certificate.html", "junit.xml")
 
 def make_runs(home: Path) -> None:
     """Write run directories and a history of four runs below ``home``."""
-    made_up_run.make_run(home / "good")
-    made_up_run.make_run(home / "late", save=100.0, load=100.0)
-    made_up_run.make_run(home / "unproven", change=unproven)
-    made_up_run.make_run(home / "one-late", change=one_late)
-    made_up_run.make_run(home / "two", options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_ranks": "8"}, save=100.0)
-    made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options={"ckpt_sign": "/keys/key.pem"}, save=100.0)
+    synthetic_run.write_run(home / "good")
+    synthetic_run.write_run(home / "late", save=100.0, load=100.0)
+    synthetic_run.write_run(home / "unproven", change=unproven)
+    synthetic_run.write_run(home / "one-late", change=one_late)
+    synthetic_run.write_run(home / "two", options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_ranks": "8"}, save=100.0)
+    synthetic_run.write_run(home / "signed", signer=Signer(key=KEY), options={"ckpt_sign": "/keys/key.pem"}, save=100.0)
     killed = home / "killed"
-    made_up_run.make_run(killed, save=100.0)
+    synthetic_run.write_run(killed, save=100.0)
     for name in _SEALED:
         (killed / name).unlink()
     for number in range(1, 5):
         run = home / f"night-{number}"
-        document = made_up_run.make_run(run, seed=number, started=f"2031-05-{number:02d}T01:00:00+00:00")
+        document = synthetic_run.write_run(run, seed=number, started=f"2031-05-{number:02d}T01:00:00+00:00")
         append_run(home / "history", document, run)
         shutil.rmtree(run)
 
@@ -388,15 +388,15 @@ def make_published(home: Path) -> None:
         return one_late(kind, number, rank, 10)
 
     parts = ("summary", "config", "metadata", "snapshots", "separation", "series")
-    MadeRun(seconds=lambda *_: 400.0).write(home / "late" / "20260301_120000", parts=parts)
-    MadeRun(seconds=one_late).write(home / "one-late" / "20260301_120000", parts=parts)
-    MadeRun(seconds=last_late).write(home / "last-late" / "20260301_120000", parts=parts)
-    MadeRun(seconds=one_late).write(home / "rank-0" / "20260301_120000", ranks=[0], parts=(*parts, "log"))
-    tree, start = home / "tree", MadeRun().started
-    run = MadeRun(seconds=one_late, saves=10, loads=0)
+    SyntheticRun(seconds=lambda *_: 400.0).write(home / "late" / "20260301_120000", parts=parts)
+    SyntheticRun(seconds=one_late).write(home / "one-late" / "20260301_120000", parts=parts)
+    SyntheticRun(seconds=last_late).write(home / "last-late" / "20260301_120000", parts=parts)
+    SyntheticRun(seconds=one_late).write(home / "rank-0" / "20260301_120000", ranks=[0], parts=(*parts, "log"))
+    tree, start = home / "tree", SyntheticRun().started
+    run = SyntheticRun(seconds=one_late, saves=10, loads=0)
     run.write(published(tree, "Maker", "array", "llama3-8b", "20260301_120000"), parts=parts)
-    later = MadeRun(seconds=one_late, saves=0, loads=10, started=start + timedelta(hours=1))
+    later = SyntheticRun(seconds=one_late, saves=0, loads=10, started=start + timedelta(hours=1))
     later.write(published(tree, "Maker", "array", "llama3-8b", "20260301_130000"), parts=parts)
-    big = MadeRun(model="llama3-70b", processes=8, seconds=one_late, started=start + timedelta(days=1))
+    big = SyntheticRun(model="llama3-70b", processes=8, seconds=one_late, started=start + timedelta(days=1))
     big.write(published(tree, "Other", "box", "llama3-70b", "20260302_120000"), parts=parts)
     describe(tree, "Maker", "array")

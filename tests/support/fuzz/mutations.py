@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tests.support.deep_directories import make_too_deep
-from tests.support.fuzz.values import DEEP, NUMBERS, changed, places, put
+from tests.support.deep_directories import create_too_deep
+from tests.support.fuzz.values import DEEP, NUMBERS, changed, places, set_value
 
 Mutation = Callable[[Random, Path, Path], str]
 
@@ -28,7 +28,7 @@ _MAXIMUM_EDITED = 1 << 20
 # --- one file ------------------------------------------------------------------------------------------------------
 
 
-def other_bytes(rng: Random, data: bytes) -> tuple[bytes, str]:
+def change_bytes(rng: Random, data: bytes) -> tuple[bytes, str]:
     """Return a changed copy of ``data`` and a description of the change."""
     at = rng.randrange(len(data) + 1)
     end = min(len(data), at + rng.choice([1, 2, 16, 400]))
@@ -51,7 +51,7 @@ def other_bytes(rng: Random, data: bytes) -> tuple[bytes, str]:
     return ways[way](), f"{way} at {at}"
 
 
-def other_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
+def change_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
     """Return a copy of a JSON document with a random change, and a description of the change.
 
     If ``lines`` is true, ``data`` contains one document in each line, and the change affects one line.
@@ -73,11 +73,11 @@ def other_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
     try:
         document = json.loads(rows[number])
     except (ValueError, RecursionError):
-        return other_bytes(rng, data)
+        return change_bytes(rng, data)
     odd = rng.random()
     if odd < 0.15 and (found := places(document)):
         place = rng.choice(found)
-        put(document, place, "HERE")
+        set_value(document, place, "HERE")
         depth = rng.choice(DEEP)
         raw = rng.choice([*NUMBERS, "[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, "[1,]", "'x'", ""])
         rows[number] = json.dumps(document).replace('"HERE"', raw, 1)
@@ -108,9 +108,9 @@ def edited(rng: Random, directory: Path, _outside: Path) -> str:
     file = directory / name
     data = file.read_bytes()
     if file.suffix in (".json", ".jsonl") and rng.random() < 0.8:
-        new, what = other_json(rng, data, lines=file.suffix == ".jsonl")
+        new, what = change_json(rng, data, lines=file.suffix == ".jsonl")
     else:
-        new, what = other_bytes(rng, data)
+        new, what = change_bytes(rng, data)
     file.write_bytes(new)
     return f"{name}: {what}"
 
@@ -219,7 +219,7 @@ def many(rng: Random, directory: Path, _outside: Path) -> str:
         for number in range(300):
             (place / f"{number}.json").write_text("{}")
         return f"300 files in {place.name}"
-    make_too_deep(directory)
+    create_too_deep(directory)
     return "directories so deep that the kernel takes no path to the last of them"
 
 
@@ -239,7 +239,7 @@ def _socket(path: Path) -> None:
             os.close(here)
 
 
-WAYS: tuple[tuple[Mutation, int], ...] = (
+MUTATIONS: tuple[tuple[Mutation, int], ...] = (
     (edited, 100), (exchanged, 8), (removed, 12), (replaced, 16), (bloated, 1), (many, 1),
 )  # fmt: skip
 """All mutations, with their relative frequencies."""
@@ -249,7 +249,7 @@ def mutate(rng: Random, directory: Path, outside: Path) -> list[str]:
     """Change a directory with one or more mutations; return the descriptions of the changes."""
     done = []
     for _ in range(rng.choice([1, 1, 1, 1, 2, 3])):
-        (way,) = rng.choices([way for way, _ in WAYS], [weight for _, weight in WAYS])
+        (way,) = rng.choices([way for way, _ in MUTATIONS], [weight for _, weight in MUTATIONS])
         if what := way(rng, directory, outside):
             done.append(what)
     return done

@@ -68,7 +68,7 @@ def get(document: Any, place: Sequence[Any]) -> Any:
     return document
 
 
-def put(document: Any, place: Sequence[Any], new: Any) -> Any:
+def set_value(document: Any, place: Sequence[Any], new: Any) -> Any:
     """Set the value at a path and return the document. For the empty path, return ``new``."""
     if not place:
         return new
@@ -111,12 +111,12 @@ def changed(rng: Random, document: Any) -> tuple[Any, str]:
         other = rng.choice(found)
         if place[: len(other)] != other and other[: len(place)] != place:
             there = get(document, other)
-            put(document, other, old)
-            put(document, place, there)
+            set_value(document, other, old)
+            set_value(document, place, there)
             return document, f"{where} and {'.'.join(map(str, other))} in each other's place"
     if way == 2 and isinstance(holder, dict):
         holder[rng.choice(["added", "id", "default", "seconds", "outcome", "name"])] = value(rng)
         return document, f"something added beside {where}"
     new = value(rng) if way == 3 else near(rng, old)
-    put(document, place, new)
+    set_value(document, place, new)
     return document, f"{where} is {str(new)[:40]!r}"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from pytest_ckpt.facts.codec import from_plain
 from tests.support import CHECKOUT
-from tests.support.file_systems.serving import ADDRESS, is_mounted, made, run, until
-from tests.support.hosts.mpich import directory_of_mpich
-from tests.support.hosts.open_mpi_4 import directory_of_open_mpi_4
-from tests.support.hosts.storage import Storage, client_of_fuse
+from tests.support.file_systems.mounting import ADDRESS, create_directory, is_mounted, run, wait_for
+from tests.support.hosts.mpich import mpich_directory
+from tests.support.hosts.open_mpi_4 import open_mpi_4_directory
+from tests.support.hosts.storage import Storage, fuse_client
 
 READY = "ready"
-OWN_DIRECTORIES = ("/tmp", "/dev/shm", "/run")
+PRIVATE_DIRECTORIES = ("/tmp", "/dev/shm", "/run")
 
 
 def name_of(number: int) -> str:
@@ -28,20 +28,20 @@ def address_of(number: int) -> str:
     return f"10.99.0.{100 + number}"
 
 
-def _take_own_directories(keep: tuple[Path, ...]) -> None:
-    """Mount an empty private directory over each of `OWN_DIRECTORIES`, in which programs keep sessions.
+def _mount_private_directories(keep: tuple[Path, ...]) -> None:
+    """Mount an empty private directory over each of `PRIVATE_DIRECTORIES`, in which programs keep sessions.
 
     The paths in ``keep`` stay accessible.
     """
     opened = {path: os.open(path, os.O_PATH) for path in keep}
-    for directory in OWN_DIRECTORIES:
+    for directory in PRIVATE_DIRECTORIES:
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "private", directory)
     for path, descriptor in opened.items():
         if path.is_relative_to("/tmp"):
             # The name now refers to another directory, so the kernel must follow the descriptor.
-            run("mount", "--no-canonicalize", "--rbind", f"/proc/{os.getpid()}/fd/{descriptor}", made(path))
+            run("mount", "--no-canonicalize", "--rbind", f"/proc/{os.getpid()}/fd/{descriptor}", create_directory(path))
         os.close(descriptor)
-    made(Path("/run/sshd"))
+    create_directory(Path("/run/sshd"))
 
 
 def _be_another_machine(directory: Path, home: Path, number: int) -> None:
@@ -55,7 +55,7 @@ def _be_another_machine(directory: Path, home: Path, number: int) -> None:
 
 def _join_network(number: int, log: Path) -> None:
     run("ip", "link", "set", "lo", "up")
-    until(lambda: any(line.split(":")[0].strip() == "eth0" for line in _devices()), "eth0 is plugged in", None, log)
+    wait_for(lambda: any(line.split(":")[0].strip() == "eth0" for line in _devices()), "eth0 is plugged in", None, log)
     run("ip", "address", "add", f"{address_of(number)}/24", "dev", "eth0")
     run("ip", "link", "set", "eth0", "up")
 
@@ -73,11 +73,11 @@ def _start(directory: Path, home: Path, number: int, storage: Storage) -> None:
     subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL)
     point = home / "array"
     if storage.is_fuse:
-        run("mount", "--bind", client_of_fuse(home, number), point)
+        run("mount", "--bind", fuse_client(home, number), point)
         return
     options = ",".join(filter(None, ("mfsproxy=127.0.0.1,mfsnice=0", storage.mounted)))
     subprocess.Popen(["mfsmount", "-f", "-H", ADDRESS, "-o", options, str(point)])
-    until(lambda: is_mounted(point) and os.statvfs(point).f_bavail, "the storage is mounted", None, log)
+    wait_for(lambda: is_mounted(point) and os.statvfs(point).f_bavail, "the storage is mounted", None, log)
     if number == 1:
         # Removed files would be kept for a day; new directories inherit this setting from their parent.
         run("mfssettrashtime", "0", point)
@@ -88,8 +88,8 @@ def main() -> None:
     home, number = Path(sys.argv[1]), int(sys.argv[2])
     storage = from_plain(Storage, json.loads(sys.argv[3]))
     directory = home / "hosts" / name_of(number)
-    _take_own_directories(
-        (CHECKOUT, Path(sys.prefix), home, *filter(None, [directory_of_mpich(), directory_of_open_mpi_4()]))
+    _mount_private_directories(
+        (CHECKOUT, Path(sys.prefix), home, *filter(None, [mpich_directory(), open_mpi_4_directory()]))
     )
     _be_another_machine(directory, home, number)
     _join_network(number, directory / "log")

@@ -24,17 +24,17 @@ import pytest
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.support.processes import SWEEP
 from tests.support import CHECKOUT
-from tests.support.file_systems.serving import ADDRESS, made, missing, run
-from tests.support.front_door import Run, opened_door, processes_of
-from tests.support.hosts.holding import HELD
-from tests.support.hosts.host import OWN_DIRECTORIES, READY, address_of, name_of
-from tests.support.hosts.mishaps import Mishap, happen, has_saved, is_there
-from tests.support.hosts.secrets_seen import SecretsSeen
+from tests.support.end_to_end import Run, processes_of, temporary_runner
+from tests.support.file_systems.mounting import ADDRESS, create_directory, missing, run
+from tests.support.hosts.blocked_run import BLOCKED
+from tests.support.hosts.faults import InjectedFault, has_saved, inject, is_there
+from tests.support.hosts.host import PRIVATE_DIRECTORIES, READY, address_of, name_of
+from tests.support.hosts.secret_watch import SecretWatch
 from tests.support.hosts.slurm import slurm as slurm_on
 from tests.support.hosts.storage import MOOSEFS, Storage, served
-from tests.support.machine import leave_mounts_of_others, need_fuse, patience
+from tests.support.machine import need_fuse, patience, unmount_inherited
 from tests.support.namespaces import plug_in
-from tests.support.targets.object_server import CREDENTIALS, TARGET, what_lies_in
+from tests.support.targets.object_server import CREDENTIALS, TARGET, content_of
 
 _LAB_SECONDS = 400.0
 # The timeout of many steps, for each step.
@@ -54,7 +54,7 @@ class Step:
     """A run of pytest-ckpt with ``options``, or a command ``words``, on the first host.
 
     ``before`` contains (host number, shell line). The lines run before the step; in a line, $TARGET is the run's
-    target. ``mishaps`` are faults that are injected after the first save, or when the plugin `holding` blocks the run.
+    target. ``faults`` are injected after the first save, or when the plugin `blocked_run` blocks the run.
 
     If ``store`` is given, the target is a bucket, and ``store`` is the fault of its object store. If ``streams`` is
     true, the run measures the network rate, which takes 4 s. If it is false, an option states the rate.
@@ -64,14 +64,14 @@ class Step:
     words: tuple[str, ...] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     before: tuple[tuple[int, str], ...] = ()
-    mishaps: tuple[Mishap, ...] = ()
+    faults: tuple[InjectedFault, ...] = ()
     store: str | None = None
     streams: bool = False
     python: str = sys.executable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Done:
+class StepResult:
     """The result of a step.
 
     ``left`` contains the names that remain in the target, and the ids of processes that remain. ``litter`` contains the
@@ -99,15 +99,15 @@ def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
     need_fuse()
     if gone := missing((*_NEEDED, *(() if storage.is_fuse else _OF_MOOSEFS), *programs)):
         pytest.skip(f"there is no {', '.join(gone)}")
-    if why := _why_no_network():
+    if why := _network_obstacle():
         pytest.skip(f"no network of several hosts can be made here: {why}")
 
 
 @functools.cache
-def _why_no_network() -> str:
+def _network_obstacle() -> str:
     """Return why this machine cannot connect network namespaces by a bridge, or an empty text if it can."""
-    made = "ip link add lab type bridge && ip link add v1 type veth peer name v2 && ip link set v1 master lab up"
-    words = ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "sh", "-ec", made]
+    commands = "ip link add lab type bridge && ip link add v1 type veth peer name v2 && ip link set v1 master lab up"
+    words = ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "sh", "-ec", commands]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=_environment())
     return (done.stderr.strip() or f"exit code {done.returncode}") if done.returncode else ""
 
@@ -119,7 +119,7 @@ def on_hosts(
     slurm: bool = False,
     storage: Storage = MOOSEFS,
     ahead: Mapping[int, float] | None = None,
-) -> list[Done]:
+) -> list[StepResult]:
     """Create simulated hosts, run the steps one after the other on the first host, and return the results.
 
     ``hosts`` is their number. ``storage`` is mounted on each host. If ``slurm`` is true, the hosts are a Slurm cluster.
@@ -149,7 +149,7 @@ def on_hosts(
         )
     if done.returncode or not out.exists():
         raise OSError(f"the lab of hosts ended with {done.returncode}: {log.read_text(errors='replace')[-4000:]}")
-    return [from_plain(Done, step) for step in json.loads(out.read_text())]
+    return [from_plain(StepResult, step) for step in json.loads(out.read_text())]
 
 
 def _environment() -> dict[str, str]:
@@ -160,7 +160,7 @@ def _environment() -> dict[str, str]:
 @contextlib.contextmanager
 def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> Iterator[tuple[str, ...]]:
     """Start a host; yield the arguments which, placed before a command, run the command on this host."""
-    directory = made(home / "hosts" / name_of(number))
+    directory = create_directory(home / "hosts" / name_of(number))
     with (directory / "log").open("wb") as log:
         words = [
             "unshare",
@@ -189,8 +189,10 @@ def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> I
         process.wait()
 
 
-def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], stores: Mapping[str, str]) -> Done:
-    directory = made(home / f"step-{number}")
+def _do(
+    step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], stores: Mapping[str, str]
+) -> StepResult:
+    directory = create_directory(home / f"step-{number}")
     # A process that enters another host's mount namespace is at its root.
     on_first = [*on_hosts[0], "env", "-C", str(directory)]
     # Every program that a launcher calls as ssh reaches the other hosts with the keys of the lab.
@@ -205,23 +207,23 @@ def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], 
             env=os.environ | environment,
             timeout=patience(_STEP_SECONDS),
         )
-        return Done(code=done.returncode, text=done.stderr + done.stdout, home=str(directory))
+        return StepResult(code=done.returncode, text=done.stderr + done.stdout, home=str(directory))
     if step.store is not None:
         return _on_store(step, stores[step.store], directory, on_first, environment)
     target = home / "array" / f"target-{number}"
     run(*on_first, "mkdir", target)
     for host, line in step.before:
         run(*on_hosts[host - 1], "env", f"TARGET={target}", "sh", "-euc", line)
-    with opened_door(directory) as door:
+    with temporary_runner(directory) as runner:
         stated = () if step.streams else ("--ckpt-nic-rate=10GB/s",)
-        started = door.start(
+        started = runner.start(
             *step.options, *stated, target=target, environment=environment, around=on_first, python=step.python
         )
-        if step.mishaps:
-            at_hand = directory / HELD
+        if step.faults:
+            at_hand = directory / BLOCKED
             started.until(lambda: at_hand.exists() or has_saved(started.report), "the run has saved, or is held")
-            for mishap in step.mishaps:
-                happen(mishap, on_hosts, started.process)
+            for fault in step.faults:
+                inject(fault, on_hosts, started.process)
         seen = started.finish()
         left = [
             name
@@ -230,21 +232,21 @@ def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], 
         ]
         if (seen.report / "session.json").exists():
             run_id = json.loads((seen.report / "session.json").read_text())["run_id"]
-            left += [str(pid) for pid in _left_of(run_id)]
-    return Done(code=seen.code, text=seen.text, home=str(directory), left=tuple(left))
+            left += [str(pid) for pid in _remains_of(run_id)]
+    return StepResult(code=seen.code, text=seen.text, home=str(directory), left=tuple(left))
 
 
 def _on_store(
     step: Step, endpoint: str, directory: Path, on_first: Sequence[str], environment: Mapping[str, str]
-) -> Done:
+) -> StepResult:
     words = (*step.options, f"--ckpt-endpoint={endpoint}")
-    with opened_door(directory) as door:
-        seen = door.run(*words, target=TARGET, environment=CREDENTIALS | environment, around=on_first)
-    keys, uploads = what_lies_in(endpoint)
-    return Done(code=seen.code, text=seen.text, home=str(directory), left=(*keys, *(key for key, _ in uploads)))
+    with temporary_runner(directory) as runner:
+        seen = runner.run(*words, target=TARGET, environment=CREDENTIALS | environment, around=on_first)
+    keys, uploads = content_of(endpoint)
+    return StepResult(code=seen.code, text=seen.text, home=str(directory), left=(*keys, *(key for key, _ in uploads)))
 
 
-def _left_of(run_id: str) -> list[int]:
+def _remains_of(run_id: str) -> list[int]:
     """Wait, for a limited time, until all processes of a run, and the processes that clean up after it, have
     ended.
 
@@ -256,13 +258,13 @@ def _left_of(run_id: str) -> list[int]:
     return left
 
 
-def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
+def _private_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
     """Return the files in the private directories of all running hosts, as ``HOST:PATH``."""
     return {
         f"{name_of(number)}:{path}"
         for number, on_host in enumerate(on_hosts, 1)
         if is_there(on_host)
-        for path in run(*on_host, "find", *OWN_DIRECTORIES, "-xdev", "-mindepth", "1", "-print").splitlines()
+        for path in run(*on_host, "find", *PRIVATE_DIRECTORIES, "-xdev", "-mindepth", "1", "-print").splitlines()
     }
 
 
@@ -274,7 +276,7 @@ def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, .
     """
     end = time.monotonic() + patience(_END_SECONDS)
     while (
-        (litter := _own_files(on_hosts) - before)
+        (litter := _private_files(on_hosts) - before)
         and any(_OF_A_LAUNCH in path for path in litter)
         and time.monotonic() < end
     ):
@@ -282,9 +284,9 @@ def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, .
     return tuple(sorted(litter))
 
 
-def _make_keys(home: Path, hosts: int) -> None:
+def _create_keys(home: Path, hosts: int) -> None:
     """Create ssh keys, the ssh configuration and the table of host names."""
-    keys = made(home / "ssh")
+    keys = create_directory(home / "ssh")
     for name in ("host", "user"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name)
     (keys / "ssh_config").write_text(
@@ -307,14 +309,14 @@ def main() -> None:
     parser.add_argument("--slurm", action="store_true")
     asked = parser.parse_args()
     home: Path = asked.home
-    leave_mounts_of_others()
+    unmount_inherited()
     steps = [from_plain(Step, step) for step in json.loads((home / "asked.json").read_text())]
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", _BRIDGE, "type", "bridge")
     run("ip", "address", "add", f"{ADDRESS}/24", "dev", _BRIDGE)
     run("ip", "link", "set", _BRIDGE, "up")
-    _make_keys(home, asked.hosts)
-    made(home / "array")
+    _create_keys(home, asked.hosts)
+    create_directory(home / "array")
     with contextlib.ExitStack() as stack:
         stores = stack.enter_context(served(from_plain(Storage, json.loads(asked.storage)), home))
         hosts = [
@@ -325,8 +327,8 @@ def main() -> None:
             stack.enter_context(slurm_on(home, hosts))
         done = []
         for number, step in enumerate(steps, 1):
-            before = _own_files(hosts)
-            with SecretsSeen() as seen:
+            before = _private_files(hosts)
+            with SecretWatch() as seen:
                 found = _do(step, number, home, hosts, stores)
             litter = _litter(hosts, before)
             done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown), litter=litter))

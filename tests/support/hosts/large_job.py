@@ -33,7 +33,7 @@ def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]
         return launch.run(job, listener)
 
 
-def asked_launcher(hosts: str, *command: str) -> Launcher:
+def parse_launcher(hosts: str, *command: str) -> Launcher:
     """Return the launcher for a command line. If there is no ``command``, return mpiexec.
 
     ``hosts`` has the form of the option --ckpt-hosts.
@@ -44,7 +44,7 @@ def asked_launcher(hosts: str, *command: str) -> Launcher:
 def main() -> None:
     hosts, count, *command = sys.argv[1:]
     seen: list[Event] = []
-    failure = launched(asked_launcher(hosts, *command), "x" * int(count), seen.append)
+    failure = launched(parse_launcher(hosts, *command), "x" * int(count), seen.append)
     found = [(host.host, host.ranks) for event in seen if isinstance(event, HostsSeen) for host in event.hosts]
     print(json.dumps({"failure": failure and failure.message, "hosts": found}))
 

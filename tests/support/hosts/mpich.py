@@ -11,7 +11,7 @@ import pytest
 _VARIABLE = "PYTEST_CKPT_MPICH"
 
 
-def directory_of_mpich() -> Path | None:
+def mpich_directory() -> Path | None:
     """Return the directory that PYTEST_CKPT_MPICH names, or None if the variable is not set.
 
     The directory must be an environment of venv in which only the wheel of mpich is installed.
@@ -20,12 +20,12 @@ def directory_of_mpich() -> Path | None:
     return Path(named) if named else None
 
 
-def python_of_mpich(home: Path) -> Path:
+def mpich_python(home: Path) -> Path:
     """Return the path of a Python with MPICH and the packages of the tests. Skip the test if there is no MPICH.
 
     The Python is created in ``home``, so that the environment with MPICH stays unchanged.
     """
-    given = directory_of_mpich()
+    given = mpich_directory()
     if not given or not (given / "bin" / "mpiexec").exists():
         pytest.skip(f"{_VARIABLE} names no environment with the wheel of mpich")
     python = home / "mpich" / "bin" / "python"

@@ -16,7 +16,7 @@ _VARIABLE = "PYTEST_CKPT_OPEN_MPI_4"
 _LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/openmpi/lib")
 
 
-def directory_of_open_mpi_4() -> Path | None:
+def open_mpi_4_directory() -> Path | None:
     """Return the directory that PYTEST_CKPT_OPEN_MPI_4 names, or None if the variable is not set.
 
     The directory must contain the packages, unpacked with ``dpkg -x``.
@@ -26,14 +26,14 @@ def directory_of_open_mpi_4() -> Path | None:
 
 
 def need_open_mpi_4() -> None:
-    given = directory_of_open_mpi_4()
+    given = open_mpi_4_directory()
     if not given or not (given / "usr" / "bin" / "mpirun").exists():
         pytest.skip(f"{_VARIABLE} names no directory with Debian's openmpi-bin, unpacked, and usr/bin/mpirun")
 
 
 def installed() -> str:
     """Return the shell line that mounts Open MPI 4 in /usr of a host."""
-    return f"mount -t overlay -o {shlex.quote(f'lowerdir={directory_of_open_mpi_4()}/usr:/usr')} overlay /usr"
+    return f"mount -t overlay -o {shlex.quote(f'lowerdir={open_mpi_4_directory()}/usr:/usr')} overlay /usr"
 
 
 def python_without_mpi(home: Path) -> tuple[str, Mapping[str, str]]:

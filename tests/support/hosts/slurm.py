@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.file_systems.serving import daemon, made, missing, until
+from tests.support.file_systems.mounting import create_directory, daemon, missing, wait_for
 from tests.support.hosts.host import address_of, name_of
 
 _NEEDED = ("munged", "slurmctld", "slurmd", "srun", "sbatch")
@@ -31,7 +31,7 @@ def need_slurm() -> None:
 @contextlib.contextmanager
 def slurm(home: Path, on_hosts: Sequence[Sequence[str]]) -> Iterator[None]:
     """Run Slurm until the block ends. ``on_hosts`` contains, for each host, the command that runs commands on it."""
-    directory = made(home / "slurm")
+    directory = create_directory(home / "slurm")
     config, socket = directory / "slurm.conf", directory / "munge.socket"
     config.write_text(_configuration(directory, socket, len(on_hosts)))
     key = directory / "munge.key"
@@ -46,7 +46,7 @@ def slurm(home: Path, on_hosts: Sequence[Sequence[str]]) -> Iterator[None]:
         for number, on_host in enumerate(on_hosts, 1):
             words = (*on_host, "slurmd", "-D", "-N", name_of(number))
             stack.enter_context(daemon(directory / f"slurmd-{number}.log", *words, ready=lambda: True))
-        until(lambda: _idle(on_hosts[0]) == len(on_hosts), "all nodes of Slurm are idle", controller, log)
+        wait_for(lambda: _idle(on_hosts[0]) == len(on_hosts), "all nodes of Slurm are idle", controller, log)
         yield
 
 
@@ -74,7 +74,7 @@ def _configuration(directory: Path, socket: Path, hosts: int) -> str:
         "SlurmdParameters=config_overrides",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_CPU",
-        f"StateSaveLocation={made(directory / 'state')}",
+        f"StateSaveLocation={create_directory(directory / 'state')}",
         "SlurmdSpoolDir=/run/slurmd",
         "SlurmdPidFile=/run/slurmd.pid",
         "SlurmctldPidFile=/run/slurmctld.pid",

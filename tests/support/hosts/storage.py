@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.file_systems.of_servers import moosefs_server
-from tests.support.file_systems.serving import ADDRESS, made
+from tests.support.file_systems.mounting import ADDRESS, create_directory
+from tests.support.file_systems.servers import moosefs_server
 from tests.support.targets import object_faults_data  # noqa: F401 - its faults are in the table, too
 from tests.support.targets.misbehaving import misbehaving
 from tests.support.targets.object_faults import faulty_store
@@ -39,7 +39,7 @@ MOOSEFS = Storage()
 HONEST_FUSE = Storage(is_fuse=True)
 
 
-def client_of_fuse(home: Path, number: int) -> Path:
+def fuse_client(home: Path, number: int) -> Path:
     """Return the mount point of host ``number``'s client of the FUSE file system."""
     return home / "fuse" / ("mount" if number == 1 else "second")
 
@@ -55,11 +55,11 @@ def served(storage: Storage, home: Path) -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def _mountable(storage: Storage, home: Path) -> Iterator[None]:
     if not storage.is_fuse:
-        with moosefs_server(made(home / "server")):
+        with moosefs_server(create_directory(home / "server")):
             yield
         return
     caches = {"cache_seconds": storage.cache_seconds, "keep_cache": storage.keep_cache}
-    with misbehaving(made(home / "fuse"), second=True, **caches) as target:
+    with misbehaving(create_directory(home / "fuse"), second=True, **caches) as target:
         for name, parameters in storage.faults.items():
             target.fault(name, **parameters)
         yield

@@ -60,7 +60,7 @@ class WrongClock:
         """Return the shell line that sets the correct time for new logins on the host."""
         return "umount /etc/passwd"
 
-    def of_slurm(self, launcher: str) -> str:
+    def slurm_launcher(self, launcher: str) -> str:
         """Return an srun command for ``launcher`` that sets the wrong time for tasks on the host."""
         return f"{launcher} --task-prolog={self._prolog}"
 

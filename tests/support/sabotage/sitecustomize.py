@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 
-def _hold(plan: dict[str, str]) -> None:
+def _block_rank(plan: dict[str, str]) -> None:
     held = Path(plan["held"])
     if held.exists():
         return
@@ -47,20 +47,20 @@ class _Sink:
         return getattr(self._sink, name)
 
     def write(self, data):
-        self._be_held()
+        self._wait_if_blocked()
         return self._sink.write(data)
 
     def write_at(self, offset, data):
-        self._be_held()
+        self._wait_if_blocked()
         return self._sink.write_at(offset, data)
 
     def finish(self):
         with _fsync_of(self._plan["way"]), contextlib.suppress(_ForgottenError):
             return self._sink.finish()
 
-    def _be_held(self):
+    def _wait_if_blocked(self):
         if self._plan["way"] == "hold":
-            _hold(self._plan)
+            _block_rank(self._plan)
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ class _Engine:
         if self._plan["way"] == "slow":
             time.sleep(1.0)
         elif self._plan["way"] == "pause":
-            _hold(self._plan)
+            _block_rank(self._plan)
 
 
 def _patch_engine(plan: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ import pytest
 MIB = 1 << 20
 
 
-def of(name: str, *more: str):
+def with_faults(name: str, *more: str):
     """Return a decorator that runs a test once with each of these faults.
 
     test_all_faults.py reads these names to check that each fault has a test.

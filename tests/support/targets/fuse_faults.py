@@ -63,7 +63,7 @@ class Fault:
     row: ClassVar[dict[str, Any]]
 
     # Whether a requested power cut has no effect.
-    keeps_the_power: ClassVar[bool] = False
+    ignores_power_cut: ClassVar[bool] = False
 
     path = "*"
     client: int | None = None
@@ -75,7 +75,7 @@ class Fault:
             return
         cls.name, cls.row, cls.sentence = name, row, " ".join((cls.__doc__ or "").split())
         cls.operations = tuple(sorted(one for one in OPERATIONS if hasattr(cls, one)))
-        if name in FAULTS or not cls.sentence or not (cls.operations or cls.keeps_the_power):
+        if name in FAULTS or not cls.sentence or not (cls.operations or cls.ignores_power_cut):
             raise TypeError(f"the fault {name!r} is there twice, says nothing or does nothing")
         FAULTS[name] = cls
 

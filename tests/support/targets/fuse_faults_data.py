@@ -117,7 +117,7 @@ class StaleData(
     Fault,
     name="stale data",
     fails="VISIBLE.read-after-close COMMIT.file-second-client STALE.names POINTER.overwrite-second-client",
-    says="bytes of an older version",
+    expected_text="bytes of an older version",
     may="UNLINK.second-client SPARSE.disjoint-writers-second-client STALE.attributes CAPABILITIES.flock-second-client",
 ):
     """For 2.5 s after its first read of a file, the second client reads the file's old bytes."""
@@ -147,7 +147,7 @@ class LateData(
     name="late data",
     fails="VISIBLE.read-after-close VISIBLE.append COMMIT.file-second-client STALE.names STALE.attributes "
     "POINTER.overwrite-second-client",
-    says="stale size at the first open",
+    expected_text="stale size at the first open",
     may="SPARSE.disjoint-writers-second-client UNLINK.second-client PUBLISH.marker PUBLISH.directory PUBLISH.pointer",
 ):
     """For 3 s after a write by the first client, the file is empty for the second client."""
@@ -177,7 +177,10 @@ class DataAfterName(
     Fault,
     name="data arrive after their name",
     fails="PUBLISH.marker PUBLISH.directory PUBLISH.pointer",
-    says={"PUBLISH.directory": "marker visible before its data", "PUBLISH.marker": "marker without its content"},
+    expected_text={
+        "PUBLISH.directory": "marker visible before its data",
+        "PUBLISH.marker": "marker without its content",
+    },
     path="PUBLISH.*",
 ):
     """For 1 s after a write, the second client reads zeros beyond the first 64 bytes of the file."""
@@ -196,8 +199,11 @@ class DataAfterName(
         return data
 
 
-class AppendsComeLate(
-    Fault, name="appended bytes come late", fails="VISIBLE.append STALE.attributes", says="appended bytes are not seen"
+class AppendsVisibleLate(
+    Fault,
+    name="appended bytes come late",
+    fails="VISIBLE.append STALE.attributes",
+    expected_text="appended bytes are not seen",
 ):
     """For 2.5 s, the second client does not see bytes that the first client has appended (O_APPEND)."""
 
@@ -227,7 +233,7 @@ class AppendsOverlap(
     Fault,
     name="appended bytes overwrite those of the other client",
     fails="VISIBLE.append",
-    says="an appended record is lost or torn",
+    expected_text="an appended record is lost or torn",
 ):
     """The second client's appends (O_APPEND) overwrite newer records of the first client."""
 
@@ -265,7 +271,7 @@ class FreshIsAHole(
     _FreshIsUnknown,
     name="new data are reported as a hole",
     fails="CLONE-FRESH.copy",
-    says="copied by SEEK_DATA and SEEK_HOLE",
+    expected_text="copied by SEEK_DATA and SEEK_HOLE",
 ):
     """SEEK_DATA and SEEK_HOLE report a file with unsynced writes as one hole."""
 
@@ -282,7 +288,7 @@ class FreshIsCopiedAsZeros(
     _FreshIsUnknown,
     name="new data are copied as zeros",
     fails="CLONE-FRESH.copy",
-    says="copied by copy_file_range",
+    expected_text="copied by copy_file_range",
 ):
     """copy_file_range copies zeros from a file with unsynced writes."""
 
@@ -298,7 +304,7 @@ class GarbageForAMoment(
     Fault,
     name="overwrite in place is not atomic",
     fails="POINTER.overwrite POINTER.overwrite-second-client",
-    says="b'\\xa5",
+    expected_text="b'\\xa5",
     may="content",
 ):
     """For 5 ms after a write to a file, reads return bytes that were never written."""
@@ -322,7 +328,7 @@ class HolesNotZero(
     Fault,
     name="holes are not zero",
     fails="SPARSE.tail-first CLONE-FRESH.copy LARGE.offsets",
-    says="bytes in a hole",
+    expected_text="bytes in a hole",
     # A file that is truncated and extended again has a hole for a moment.
     may="POINTER.overwrite POINTER.overwrite-second-client CAPABILITIES.extras",
 ):
@@ -337,7 +343,7 @@ class HolesNotZero(
         return data
 
 
-class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", says="large-4-GiB"):
+class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", expected_text="large-4-GiB"):
     """Bytes at offsets from 4 GiB on are stored 4 GiB earlier. The boundary is a parameter."""
 
     at = 1 << 32
@@ -348,7 +354,7 @@ class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", 
         return proceed(call, handle, offset % self.at, data)
 
 
-class FileSizeLimited(Fault, name="file size limited", fails="LARGE.offsets", says="file size limited"):
+class FileSizeLimited(Fault, name="file size limited", fails="LARGE.offsets", expected_text="file size limited"):
     """Writes at offsets from 2 GiB on fail with EFBIG. The boundary is a parameter."""
 
     at = 1 << 31
@@ -372,7 +378,7 @@ class DirectIsIncoherent(
     Fault,
     name="O_DIRECT is not coherent",
     fails="DIRECT.coherent",
-    says="zeros instead of data",
+    expected_text="zeros instead of data",
     # These checks read with O_DIRECT to bypass the caches.
     may="COMMIT-FULL.each-phase DURABLE.rank-killed ERRORS.acknowledged ERRORS.full FULL.mid-save "
     "DURABLE.power-cut DIRECT.aligned",
@@ -417,7 +423,7 @@ class UnlinkedIsStale(
     _UnlinkedWhileOpen,
     name="unlink takes the file from its readers",
     fails="UNLINK.open-reader",
-    says="removed file fails",
+    expected_text="removed file fails",
     # A rename over a file unlinks it too, and processes that have it open get an error.
     may="COMMIT.file COMMIT.file-second-client",
 ):
@@ -434,7 +440,7 @@ class UnlinkedIsGarbage(
     _UnlinkedWhileOpen,
     name="unlink gives its readers wrong bytes",
     fails="UNLINK.open-reader UNLINK.second-client",
-    says="wrong bytes",
+    expected_text="wrong bytes",
     # A rename over a file unlinks it too.
     may="COMMIT.file COMMIT.file-second-client POINTER.overwrite POINTER.overwrite-second-client",
 ):
@@ -452,7 +458,7 @@ class MappedReadFails(
     Fault,
     name="reading through mmap gives SIGBUS",
     fails="MMAP.private MMAP.shared",
-    says="SIGBUS",
+    expected_text="SIGBUS",
     may="UNLINK.open-reader",
 ):
     """Reading a mapped file fails with SIGBUS. read(2) of the same file works."""

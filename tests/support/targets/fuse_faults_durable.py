@@ -9,7 +9,7 @@ class LostFsync(
     Fault,
     name="fsync of files is lost",
     fails="DURABLE.power-cut",
-    says="acknowledged bytes lost in a power cut",
+    expected_text="acknowledged bytes lost in a power cut",
     # Space of removed files is not freed before the removal is durable.
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
@@ -23,7 +23,7 @@ class LostFsyncOfDirectories(
     Fault,
     name="fsync of directories is lost",
     fails="DURABLE.power-cut",
-    says="acknowledged name lost in a power cut",
+    expected_text="acknowledged name lost in a power cut",
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
     """fsync does not make names of directories and files durable. A power cut loses the names."""
@@ -36,7 +36,7 @@ class LostFsyncOfDirectories(
         self.hit()
 
 
-class PowerStays(
+class PowerCutIgnored(
     Fault,
     name="power cut does not cut",
     # The check cannot detect this: after close, data of a network file system are present with or without a cut.
@@ -44,4 +44,4 @@ class PowerStays(
 ):
     """The power-cut command reports success but does not cut the power."""
 
-    keeps_the_power = True
+    ignores_power_cut = True

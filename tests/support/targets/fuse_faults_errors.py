@@ -21,7 +21,7 @@ class _Refuses(Fault):
         raise OSError(self.error, os.strerror(self.error))
 
 
-class FailingWrite(_Refuses, name="EIO in write", says="EIO in write", **_OF_ERRORS):
+class FailingWrite(_Refuses, name="EIO in write", expected_text="EIO in write", **_OF_ERRORS):
     """A write beyond an offset fails with EIO. The offset is 0 by default."""
 
     after = 0
@@ -49,13 +49,13 @@ class FailingUnlink(_Refuses, name="EIO in unlink"):
         return proceed(call, parent, name)
 
 
-class FailingFsync(_Refuses, name="EIO in fsync", says="EIO in fsync", **_OF_ERRORS):
+class FailingFsync(_Refuses, name="EIO in fsync", expected_text="EIO in fsync", **_OF_ERRORS):
     """fsync of a file fails with EIO. write and close succeed."""
 
     fsync = _Refuses.refuse
 
 
-class FailingClose(_Refuses, name="EIO in close", says="EIO in close", **_OF_ERRORS):
+class FailingClose(_Refuses, name="EIO in close", expected_text="EIO in close", **_OF_ERRORS):
     """close of a file that was written fails with EIO, as NFS does."""
 
     def begin(self):
@@ -72,7 +72,7 @@ class FailingClose(_Refuses, name="EIO in close", says="EIO in close", **_OF_ERR
         return proceed(call, handle)
 
 
-class FailingRead(_Refuses, name="EIO in read", says="Input/output error", **_OF_ERRORS):
+class FailingRead(_Refuses, name="EIO in read", expected_text="Input/output error", **_OF_ERRORS):
     """A read beyond an offset fails with EIO. The offset is 0 by default."""
 
     after = 0
@@ -83,7 +83,7 @@ class FailingRead(_Refuses, name="EIO in read", says="Input/output error", **_OF
         return proceed(call, handle, offset, size)
 
 
-class _Room(_Refuses):
+class _LimitedSpace(_Refuses):
     """Base class: only ``room`` more bytes fit after the fault is enabled."""
 
     room = 0
@@ -99,7 +99,7 @@ class _Room(_Refuses):
         return some
 
 
-class _Full(_Room):
+class _Full(_LimitedSpace):
     def write(self, proceed, call, handle, offset, data):
         some = self.takes(data)
         if not some and data:
@@ -107,13 +107,13 @@ class _Full(_Room):
         return proceed(call, handle, offset, data[:some])
 
 
-class VolumeFull(_Full, name="ENOSPC in write", says="ENOSPC in write", **_OF_ERRORS):
+class VolumeFull(_Full, name="ENOSPC in write", expected_text="ENOSPC in write", **_OF_ERRORS):
     """Writes fail with ENOSPC after a number of bytes, 0 by default."""
 
     error = errno.ENOSPC
 
 
-class OverQuota(_Full, name="EDQUOT in write", says="EDQUOT in write", **_OF_ERRORS):
+class OverQuota(_Full, name="EDQUOT in write", expected_text="EDQUOT in write", **_OF_ERRORS):
     """Writes fail with EDQUOT after a number of bytes, 0 by default."""
 
     error = errno.EDQUOT
@@ -123,7 +123,7 @@ class RenameNeedsSpace(
     _Refuses,
     name="rename without space loses the name",
     fails="COMMIT-FULL.each-phase",
-    says="the pointer to the newest checkpoint is lost in a commit without space",
+    expected_text="the pointer to the newest checkpoint is lost in a commit without space",
 ):
     """On a full volume, a rename over an existing file fails with ENOSPC and removes the existing file."""
 
@@ -153,7 +153,9 @@ class LostAnswer(_Refuses, name="the answer of rename is lost"):
             self.refuse()
 
 
-class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes are not there", **_OF_ERRORS):
+class FullAndSilent(
+    _LimitedSpace, name="ENOSPC is swallowed", expected_text="acknowledged bytes are not there", **_OF_ERRORS
+):
     """On a full volume, write, fsync and close report success, but the bytes are not stored."""
 
     def write(self, proceed, call, handle, offset, data):
@@ -165,7 +167,9 @@ class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes 
         return len(data)
 
 
-class LostWriteback(Fault, name="error of write-back is lost", says="acknowledged bytes are not there", **_OF_ERRORS):
+class LostWriteback(
+    Fault, name="error of write-back is lost", expected_text="acknowledged bytes are not there", **_OF_ERRORS
+):
     """write, fsync and close report success, but the bytes are not stored. Later reads return zeros."""
 
     def write(self, proceed, call, handle, offset, data):
@@ -175,7 +179,7 @@ class LostWriteback(Fault, name="error of write-back is lost", says="acknowledge
         return len(data)
 
 
-class ReadOnly(_Refuses, name="EROFS", says="read-only file system", **_OF_ERRORS):
+class ReadOnly(_Refuses, name="EROFS", expected_text="read-only file system", **_OF_ERRORS):
     """Every change fails with EROFS."""
 
     error = errno.EROFS
@@ -189,7 +193,7 @@ class ReadOnly(_Refuses, name="EROFS", says="read-only file system", **_OF_ERROR
         return proceed(call, node, flags)
 
 
-class NoDirect(_Refuses, name="no O_DIRECT", fails="DIRECT.aligned", says="O_DIRECT refused"):
+class NoDirect(_Refuses, name="no O_DIRECT", fails="DIRECT.aligned", expected_text="O_DIRECT refused"):
     """open with O_DIRECT fails with EINVAL."""
 
     error = errno.EINVAL
@@ -205,7 +209,9 @@ class NoDirect(_Refuses, name="no O_DIRECT", fails="DIRECT.aligned", says="O_DIR
         return proceed(call, parent, name, flags, mode)
 
 
-class NoMmap(Fault, name="no mmap", fails="MMAP.shared", says="mmap refused", may="MMAP.private UNLINK.open-reader"):
+class NoMmap(
+    Fault, name="no mmap", fails="MMAP.shared", expected_text="mmap refused", may="MMAP.private UNLINK.open-reader"
+):
     """Shared mappings of a file fail with ENODEV. Private mappings work."""
 
     def open(self, proceed, call, node, flags):
@@ -221,7 +227,9 @@ class NoMmap(Fault, name="no mmap", fails="MMAP.shared", says="mmap refused", ma
         return node, handle
 
 
-class NoSymlinks(_Refuses, name="no symbolic links", fails="CAPABILITIES.links", says="symbolic links refused"):
+class NoSymlinks(
+    _Refuses, name="no symbolic links", fails="CAPABILITIES.links", expected_text="symbolic links refused"
+):
     """Creating a symbolic link fails with EPERM."""
 
     error = errno.EPERM
@@ -229,7 +237,11 @@ class NoSymlinks(_Refuses, name="no symbolic links", fails="CAPABILITIES.links",
 
 
 class NoHardLinks(
-    _Refuses, name="no hard links", fails="CAPABILITIES.links", says="link", may="COMMIT.file COMMIT.file-second-client"
+    _Refuses,
+    name="no hard links",
+    fails="CAPABILITIES.links",
+    expected_text="link",
+    may="COMMIT.file COMMIT.file-second-client",
 ):
     """Creating a hard link fails with EPERM."""
 
@@ -245,7 +257,10 @@ class NoXattr(_Refuses, name="no extended attributes", reported={"CAPABILITIES.e
 
 
 class CutXattr(
-    Fault, name="extended attributes lose a byte", fails="CAPABILITIES.extras", says="did not come back as it was set"
+    Fault,
+    name="extended attributes lose a byte",
+    fails="CAPABILITIES.extras",
+    expected_text="did not come back as it was set",
 ):
     """Values of extended attributes longer than 100 bytes lose their last byte."""
 
@@ -264,11 +279,11 @@ class NoFallocate(_Refuses, name="no fallocate", reported={"CAPABILITIES.extras"
     fallocate = _Refuses.refuse
 
 
-class NobodyLocks(
+class LockAlwaysFails(
     Fault,
     name="flock refuses a free lock",
     fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
-    says={"CAPABILITIES.flock": "flock refused", "CAPABILITIES.flock-second-client": "free lock refused"},
+    expected_text={"CAPABILITIES.flock": "flock refused", "CAPABILITIES.flock-second-client": "free lock refused"},
 ):
     """Locking a file fails with EAGAIN, although no process has the lock."""
 
@@ -279,11 +294,11 @@ class NobodyLocks(
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-class EverybodyLocks(
+class LockAlwaysSucceeds(
     Fault,
     name="flock locks nobody out",
     fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
-    says="exclusive lock given twice",
+    expected_text="exclusive lock given twice",
 ):
     """Locking a file succeeds, even if another process has the lock."""
 

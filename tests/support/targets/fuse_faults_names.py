@@ -15,7 +15,7 @@ class RenameLeavesAGap(
     Fault,
     name="rename of a file is not atomic: no name",
     fails="COMMIT.file COMMIT.file-second-client",
-    says="name missing during a rename",
+    expected_text="name missing during a rename",
     may="COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
 ):
     """During a rename of a file over another file, the new name is missing for a moment."""
@@ -49,7 +49,7 @@ class RenameShowsAPart(
     Fault,
     name="rename of a file is not atomic: short content",
     fails="COMMIT.file COMMIT.file-second-client",
-    says="file too short during a rename",
+    expected_text="file too short during a rename",
     may="PUBLISH.marker COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
 ):
     """For a moment after a rename, the file has only the first half of its bytes."""
@@ -80,7 +80,7 @@ class DirectoryArrivesInParts(
     Fault,
     name="rename of a directory is not atomic",
     fails="COMMIT.directory COMMIT.directory-second-client",
-    says="during a rename",
+    expected_text="during a rename",
     # These checks commit a checkpoint by the rename of its directory.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls",
 ):
@@ -123,7 +123,7 @@ class RefusesToRenameDirectories(
     Fault,
     name="rename of a directory is refused",
     fails="COMMIT.directory COMMIT.directory-second-client",
-    says="rename of a directory is refused",
+    expected_text="rename of a directory is refused",
     # These checks commit a checkpoint by the rename of its directory.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls PUBLISH.directory",
 ):
@@ -145,7 +145,7 @@ class DroppedNames(
     _ManyNames,
     name="names dropped in a listing",
     fails="NAMES.many NAMES.after-change NAMES.second-client",
-    says="name missing in a listing",
+    expected_text="name missing in a listing",
     may="COMMIT.directory COMMIT.directory-second-client",
     at_least=60,
 ):
@@ -160,7 +160,7 @@ class DuplicatedNames(
     _ManyNames,
     name="names twice in a listing",
     fails="NAMES.many NAMES.after-change NAMES.second-client",
-    says="name listed twice",
+    expected_text="name listed twice",
     may="COMMIT.directory COMMIT.directory-second-client",
     at_least=60,
 ):
@@ -174,7 +174,7 @@ class ListedAfterDelete(
     Fault,
     name="still listed after delete",
     fails="NAMES.after-change",
-    says="removed or unknown name in a listing",
+    expected_text="removed or unknown name in a listing",
     may="NAMES.second-client NAMES.many STALE.names ERRORS.full FULL.mid-save",
 ):
     """A deleted name remains in listings for 3 s."""
@@ -199,7 +199,7 @@ class NotListedAfterCreate(
     Fault,
     name="not listed after create",
     fails="NAMES.after-change NAMES.many",
-    says="name missing in a listing",
+    expected_text="name missing in a listing",
     # Checks that list a directory to compare or remove it also miss the name.
     may="NAMES.second-client COMMIT.directory COMMIT.directory-second-client CAPABILITIES.names DURABLE.power-cut "
     "DURABLE.rank-killed ERRORS.full FULL.mid-save COMMIT-FULL.each-phase LIVE.calls STALE.names",
@@ -221,7 +221,7 @@ class NotListedAfterCreate(
         return seen
 
 
-class _HiddenFromOthers(Fault):
+class _HiddenFromOtherProcesses(Fault):
     """Base class: for ``seconds``, only the process that created a name sees it.
 
     The default is 2 s, so that in a race even a process that starts late on a busy machine does not see the name.
@@ -241,10 +241,10 @@ class _HiddenFromOthers(Fault):
 
 
 class CreateIsNotExclusive(
-    _HiddenFromOthers,
+    _HiddenFromOtherProcesses,
     name="O_EXCL is not exclusive",
     fails="EXCLUSIVE.create EXCLUSIVE.create-second-client",
-    says="several winners",
+    expected_text="several winners",
     path="EXCLUSIVE.*",
 ):
     """For 2 s other processes do not see a new file, and can create it again with O_EXCL."""
@@ -260,10 +260,10 @@ class CreateIsNotExclusive(
 
 
 class MkdirIsNotExclusive(
-    _HiddenFromOthers,
+    _HiddenFromOtherProcesses,
     name="mkdir is not exclusive",
     fails="MKDIR.race MKDIR.race-second-client",
-    says="mkdir with several winners",
+    expected_text="mkdir with several winners",
     path="MKDIR.*",
 ):
     """For 2 s other processes do not see a new directory, and can create it again."""
@@ -279,10 +279,10 @@ class MkdirIsNotExclusive(
 
 
 class MkdirIsNotVisible(
-    _HiddenFromOthers,
+    _HiddenFromOtherProcesses,
     name="new directory is not visible",
     fails="MKDIR.race MKDIR.race-second-client",
-    says="directory that was just made cannot be used",
+    expected_text="directory that was just made cannot be used",
     path="MKDIR.*",
 ):
     """For 2 s other processes do not see a new directory."""
@@ -297,7 +297,7 @@ class StaleNames(
     Fault,
     name="stale names",
     fails="STALE.names",
-    says="limit 1 s",
+    expected_text="limit 1 s",
     may="COMMIT.file-second-client COMMIT.directory-second-client VISIBLE.read-after-close UNLINK.second-client "
     "MKDIR.race-second-client POINTER.overwrite-second-client",
 ):
@@ -339,7 +339,7 @@ class StaleAbsence(
     Fault,
     name="stale negative names",
     fails="STALE.negative-names",
-    says="s",
+    expected_text="s",
     may="MKDIR.race-second-client EXCLUSIVE.create-second-client COMMIT.directory-second-client STALE.names",
 ):
     """If the second client looks up a missing name, the name stays missing for this client for 2.5 s."""
@@ -368,7 +368,7 @@ class StaleAttributes(
     Fault,
     name="stale attributes",
     fails="STALE.attributes VISIBLE.read-after-close VISIBLE.append POINTER.overwrite-second-client",
-    says={"VISIBLE.read-after-close": "stale size", "POINTER.overwrite-second-client": "longer text is cut"},
+    expected_text={"VISIBLE.read-after-close": "stale size", "POINTER.overwrite-second-client": "longer text is cut"},
     may="SPARSE.disjoint-writers-second-client UNLINK.second-client COMMIT.file-second-client STALE.names",
 ):
     """For 2.5 s after it requested the attributes of a file, the second client gets the old size and times."""
@@ -389,7 +389,7 @@ class StaleListing(
     Fault,
     name="stale listing",
     fails="STALE.names",
-    says="limit 1 s",
+    expected_text="limit 1 s",
     may="NAMES.second-client COMMIT.directory-second-client MKDIR.race-second-client",
 ):
     """For 2.5 s after it listed a directory, the second client gets the old listing."""
@@ -406,7 +406,7 @@ class StaleListing(
         return found
 
 
-class CaseInsensitive(Fault, name="names regardless of case", fails="CAPABILITIES.names", says="case"):
+class CaseInsensitive(Fault, name="names regardless of case", fails="CAPABILITIES.names", expected_text="case"):
     """Names that differ only in case refer to the same file."""
 
     def lookup(self, proceed, call, parent, name):
@@ -440,7 +440,7 @@ class CaseInsensitive(Fault, name="names regardless of case", fails="CAPABILITIE
         return same[0]
 
 
-class ShortNames(Fault, name="names of limited length", fails="CAPABILITIES.names", says="name"):
+class ShortNames(Fault, name="names of limited length", fails="CAPABILITIES.names", expected_text="name"):
     """Names of more than 64 bytes are refused with ENAMETOOLONG."""
 
     length = 64

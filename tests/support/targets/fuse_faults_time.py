@@ -255,7 +255,7 @@ class ClientCache(_Rated, name="client cache survives the drop"):
         return min(len(missed) * _GRAIN, count)
 
 
-class _Holds(Fault):
+class _BlockingFault(Fault):
     """Base class: operations block until `release`, or for ``maximum_seconds``."""
 
     maximum_seconds = 120.0
@@ -276,7 +276,13 @@ class _Holds(Fault):
 
 
 class Hang(
-    _Holds, name="hang", fails="LIVE.calls", says="did not return", path="LIVE.*", operation="fsync", seconds=8.0
+    _BlockingFault,
+    name="hang",
+    fails="LIVE.calls",
+    expected_text="did not return",
+    path="LIVE.*",
+    operation="fsync",
+    seconds=8.0,
 ):
     """An operation, by default write, blocks until the test releases it. The calling task is in state D."""
 
@@ -296,7 +302,9 @@ class Hang(
     list = mkdir = unlink = rename = truncate = statfs = flock = _held
 
 
-class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs", fails="TRUNCATE.concurrent", says="a call hangs"):
+class TruncateHangs(
+    _BlockingFault, name="concurrent O_TRUNC hangs", fails="TRUNCATE.concurrent", expected_text="a call hangs"
+):
     """If two processes open a file with O_TRUNC concurrently, the second open blocks until the test releases it."""
 
     seconds = 0.005
@@ -321,8 +329,12 @@ class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs", fails="TRUNCATE.con
             self.busy.discard(node.id)
 
 
-class StatfsStands(
-    Fault, name="statfs never changes", fails="CAPABILITIES.statfs", says="free", may="FULL.mid-save ERRORS.full"
+class StatfsIsStale(
+    Fault,
+    name="statfs never changes",
+    fails="CAPABILITIES.statfs",
+    expected_text="free",
+    may="FULL.mid-save ERRORS.full",
 ):
     """The reported free space stays as it was at the first request."""
 
@@ -335,7 +347,9 @@ class StatfsStands(
         return self.seen
 
 
-class TimesGoBack(Fault, name="mtime goes back", fails="CAPABILITIES.mtime", says="time", may="STALE.attributes"):
+class MtimeGoesBackwards(
+    Fault, name="mtime goes back", fails="CAPABILITIES.mtime", expected_text="time", may="STALE.attributes"
+):
     """A file that is changed later gets an earlier mtime."""
 
     def begin(self):
@@ -347,7 +361,7 @@ class TimesGoBack(Fault, name="mtime goes back", fails="CAPABILITIES.mtime", say
         return known._replace(mtime_ns=2 * self.middle - known.mtime_ns)
 
 
-class CoarseTimes(Fault, name="mtime is coarse", fails="CAPABILITIES.mtime", says="time"):
+class CoarseTimes(Fault, name="mtime is coarse", fails="CAPABILITIES.mtime", expected_text="time"):
     """mtime has a resolution of two seconds by default."""
 
     seconds = 2.0

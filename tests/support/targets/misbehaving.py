@@ -27,7 +27,7 @@ from tests.support import CHECKOUT
 from tests.support.machine import Mounts, need_fuse
 from tests.support.targets.fuse_channel import unmount
 from tests.support.targets.fuse_faults import FAULTS, Fault
-from tests.support.targets.misbehaving_process import SAY_WHERE
+from tests.support.targets.misbehaving_process import PRINT_STACKS
 
 __all__ = ["FAULTS", "Fault", "Target", "misbehaving"]
 
@@ -113,9 +113,9 @@ class Target:
         """Cut the power: discard data that are not durable. Open files on the mounts become unusable."""
         self._ask("power_cut")
 
-    def say_where(self) -> None:
+    def print_stacks(self) -> None:
         """Make the serving process print the stacks of its threads, even if it does not answer requests."""
-        os.kill(self.pid, SAY_WHERE)
+        os.kill(self.pid, PRINT_STACKS)
 
     def empty(self) -> None:
         """Remove all files, and fsync the removal, so that a power cut does not restore them."""
@@ -154,14 +154,14 @@ class Target:
 
 
 @contextlib.contextmanager
-def with_small_volume(make_home: Callable[[str], Path]) -> Iterator[tuple[Target, Target]]:
+def with_small_volume(create_home: Callable[[str], Path]) -> Iterator[tuple[Target, Target]]:
     """Mount a target with two clients and a second, small target; yield both."""
     need_fuse()
-    mounts = Mounts(make_home)
+    mounts = Mounts(create_home)
     try:
         with (
-            misbehaving(make_home("two-clients"), second=True) as target,
-            misbehaving(make_home("small"), backing=mounts("tmpfs", 96)) as small,
+            misbehaving(create_home("two-clients"), second=True) as target,
+            misbehaving(create_home("small"), backing=mounts("tmpfs", 96)) as small,
         ):
             yield target, small
     finally:
@@ -209,7 +209,7 @@ def misbehaving(
             if not target.is_killed and (failures := target.failures()):
                 raise AssertionError("the target itself has failed:\n" + "\n".join(failures))
         except BaseException:
-            process.send_signal(SAY_WHERE)
+            process.send_signal(PRINT_STACKS)
             raise
         finally:
             process.stdin.close()  # the process then unmounts and ends

@@ -39,7 +39,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_IO_FLUSHER = 57
 _HIGHEST_PRIORITY = -20
 # The signal on which the process prints the stacks of its threads.
-SAY_WHERE = signal.SIGUSR2
+PRINT_STACKS = signal.SIGUSR2
 
 
 class _Server:
@@ -102,7 +102,7 @@ class _Server:
         return self._failures + [one for session in self._sessions for one in session.failures]
 
     def power_cut(self) -> None:
-        if any(fault.keeps_the_power for fault in self._faulty.active):
+        if any(fault.ignores_power_cut for fault in self._faulty.active):
             return
         active = self._faulty.active
         self._unmount()
@@ -182,7 +182,7 @@ def _serve(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     # The kernel sends the signal when the thread that started this process ends; its process may continue.
     signal.signal(signal.SIGUSR1, lambda *_: os.getppid() == parent or sys.exit(1))
-    faulthandler.register(SAY_WHERE)
+    faulthandler.register(PRINT_STACKS)
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
     # This process performs the kernel's writeback. If memory is low, the kernel must not make it wait for writeback.

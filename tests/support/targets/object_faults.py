@@ -44,7 +44,7 @@ class Store(BucketStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.let_go = threading.Event()
+        self.release_blocked = threading.Event()
         # For each key: the state before its last change, and which clients have not yet seen that change.
         self.before: dict[str, Object | None] = {}
         self.unseen: set[str] = set()
@@ -98,7 +98,7 @@ def faulty_store(fault: str = "", address: str = "127.0.0.1") -> Iterator[str]:
     try:
         yield f"http://{address}:{server.server_address[1]}"
     finally:
-        held.let_go.set()
+        held.release_blocked.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -150,14 +150,14 @@ class StaleGet(
     _Stale,
     fault="stale get",
     fails="VISIBLE.get UPDATE.put MULTIPART.hidden RANGE.overwritten",
-    says="old object after an overwrite",
+    expected_text="old object after an overwrite",
 ):
     """The first GET after an overwrite returns the old object."""
 
     handler = _of_command("GET")
 
 
-class Ghost(_Late, fault="ghost after delete", fails="VISIBLE.get", says="deleted object still seen"):
+class Ghost(_Late, fault="ghost after delete", fails="VISIBLE.get", expected_text="deleted object still seen"):
     """The first GET after a deletion returns the deleted object."""
 
     handler = _of_command("GET")
@@ -171,7 +171,7 @@ class NegativeCache(
     _Late,
     fault="negative cache",
     fails="VISIBLE.get MULTIPART.hidden DIGEST.object",
-    says="new object not seen",
+    expected_text="new object not seen",
     may="COMMIT.marker",
 ):
     """If a GET of a missing object returned 404, the next GET returns 404 even after the object was created."""
@@ -196,7 +196,7 @@ class LateHead(
     _Late,
     fault="late head",
     fails="VISIBLE.head MULTIPART.hidden DIGEST.kept LIVE.requests LARGE.ranges LIMITS.many CROWD.marker",
-    says="new object not seen",
+    expected_text="new object not seen",
 ):
     """The first HEAD of a new object returns 404."""
 
@@ -207,14 +207,16 @@ class LateHead(
 
 
 class StaleHead(
-    _Stale, fault="stale head", fails="VISIBLE.head MULTIPART.hidden", says="old object after an overwrite"
+    _Stale, fault="stale head", fails="VISIBLE.head MULTIPART.hidden", expected_text="old object after an overwrite"
 ):
     """The first HEAD after an overwrite returns the headers of the old object."""
 
     handler = _of_command("HEAD")
 
 
-class LateShards(_Late, fault="late objects", fails="COMMIT.marker", says="object of a committed checkpoint missing"):
+class LateShards(
+    _Late, fault="late objects", fails="COMMIT.marker", expected_text="object of a committed checkpoint missing"
+):
     """The first GET of a new object of 20 to 30 kB returns 404, although the put was acknowledged."""
 
     handler = _of_command("GET")
@@ -229,7 +231,7 @@ class StaleList(
     Store,
     fault="stale list",
     fails="VISIBLE.list MULTIPART.hidden LIST.pages LIST.names LARGE.ranges LIMITS.many CROWD.marker",
-    says="new object not seen",
+    expected_text="new object not seen",
 ):
     """The first listing after a put lacks the new object."""
 
@@ -238,7 +240,9 @@ class StaleList(
         return [pair for pair in found if not (self.first_look(pair[0]) and not self.before[pair[0]])]
 
 
-class ListedAfterDelete(Store, fault="listed after delete", fails="VISIBLE.list", says="deleted object still seen"):
+class ListedAfterDelete(
+    Store, fault="listed after delete", fails="VISIBLE.list", expected_text="deleted object still seen"
+):
     """The first listing after a deletion still contains the object."""
 
     def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
@@ -252,7 +256,7 @@ class Truncated(
     _Late,
     fault="truncated object",
     fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
-    says="not intact",
+    expected_text="not intact",
 ):
     """A GET of an object of 10 kB to 1 GiB returns the first half of the object, with status 200."""
 
@@ -267,7 +271,7 @@ class Flipped(
     _Late,
     fault="flipped bit",
     fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
-    says="not intact",
+    expected_text="not intact",
 ):
     """A GET of an object of 10 kB to 1 GiB returns the object with one bit changed."""
 

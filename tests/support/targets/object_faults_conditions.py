@@ -27,7 +27,7 @@ class _Conditions(Store):
 
 
 class IgnoredCreate(
-    _Conditions, fault="If-None-Match ignored", fails="CREATE.put CREATE.multipart", says="condition ignored"
+    _Conditions, fault="If-None-Match ignored", fails="CREATE.put CREATE.multipart", expected_text="condition ignored"
 ):
     """A request to create an object succeeds, even if the object exists (If-None-Match is ignored)."""
 
@@ -35,7 +35,7 @@ class IgnoredCreate(
         return Condition(etag=condition.etag)
 
 
-class IgnoredUpdate(_Conditions, fault="If-Match ignored", fails="UPDATE.put", says="condition ignored"):
+class IgnoredUpdate(_Conditions, fault="If-Match ignored", fails="UPDATE.put", expected_text="condition ignored"):
     """A request to replace an object succeeds, even if its ETag is not the one in If-Match."""
 
     def loosened(self, condition: Condition) -> Condition:
@@ -43,7 +43,7 @@ class IgnoredUpdate(_Conditions, fault="If-Match ignored", fails="UPDATE.put", s
 
 
 class IgnoredByUploads(
-    Store, fault="If-None-Match of uploads ignored", fails="CREATE.multipart", says="condition ignored"
+    Store, fault="If-None-Match of uploads ignored", fails="CREATE.multipart", expected_text="condition ignored"
 ):
     """The request that completes a multipart upload ignores its condition."""
 
@@ -75,14 +75,16 @@ class _TwoWinners(Store):
         raise NotImplementedError
 
 
-class TwoCreators(_TwoWinners, fault="two creators", fails="CREATE.put CREATE.multipart", says="several winners"):
+class TwoCreators(
+    _TwoWinners, fault="two creators", fails="CREATE.put CREATE.multipart", expected_text="several winners"
+):
     """Two clients that create an object concurrently both get a success."""
 
     def is_meant(self, condition: Condition) -> bool:
         return condition.absent
 
 
-class TwoUpdaters(_TwoWinners, fault="two updaters", fails="UPDATE.put", says="several winners"):
+class TwoUpdaters(_TwoWinners, fault="two updaters", fails="UPDATE.put", expected_text="several winners"):
     """Two clients that update an object concurrently both get a success."""
 
     def is_meant(self, condition: Condition) -> bool:
@@ -90,7 +92,7 @@ class TwoUpdaters(_TwoWinners, fault="two updaters", fails="UPDATE.put", says="s
 
 
 class IgnoredByReads(
-    Store, fault="If-Match of reads ignored", fails="RANGE.overwritten", says="condition of a range ignored"
+    Store, fault="If-Match of reads ignored", fails="RANGE.overwritten", expected_text="condition of a range ignored"
 ):
     """A GET ignores the condition If-Match."""
 

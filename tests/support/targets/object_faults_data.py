@@ -24,7 +24,9 @@ Wanted = Sequence[tuple[int, str, str]]
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-class EarlyParts(Store, fault="early visible multipart", fails="MULTIPART.hidden CREATE.multipart", says="upload seen"):
+class EarlyParts(
+    Store, fault="early visible multipart", fails="MULTIPART.hidden CREATE.multipart", expected_text="upload seen"
+):
     """A part is visible as an object before its upload is completed."""
 
     def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
@@ -34,7 +36,7 @@ class EarlyParts(Store, fault="early visible multipart", fails="MULTIPART.hidden
 
 
 class LostPart(
-    Store, fault="lost part", fails="MULTIPART.parts LARGE.ranges LIMITS.many", says="object is not its parts"
+    Store, fault="lost part", fails="MULTIPART.parts LARGE.ranges LIMITS.many", expected_text="object is not its parts"
 ):
     """An object of three or more parts is acknowledged, but lacks one part."""
 
@@ -42,11 +44,11 @@ class LostPart(
         return super()._publish(bucket, key, pieces[:1] + pieces[2:] if len(pieces) > 2 else pieces, *words)
 
 
-class PartsAsTheyCame(
+class PartsInArrivalOrder(
     Store,
     fault="parts in order of arrival",
     fails="MULTIPART.parts LARGE.ranges LIMITS.many",
-    says="object is not its parts",
+    expected_text="object is not its parts",
 ):
     """A completed object has its parts in the order of their arrival, instead of their part numbers."""
 
@@ -54,7 +56,9 @@ class PartsAsTheyCame(
         return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
 
 
-class AllParts(Store, fault="parts that were not named", fails="MULTIPART.parts", says="object is not its parts"):
+class AllParts(
+    Store, fault="parts that were not named", fails="MULTIPART.parts", expected_text="object is not its parts"
+):
     """A completed object contains all uploaded parts, including those missing in the completing request."""
 
     def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
@@ -67,7 +71,7 @@ class AllParts(Store, fault="parts that were not named", fails="MULTIPART.parts"
 
 
 class NeverAborted(
-    Store, fault="abort that does nothing", fails="MULTIPART.hidden", says="aborted upload still listed"
+    Store, fault="abort that does nothing", fails="MULTIPART.hidden", expected_text="aborted upload still listed"
 ):
     """An aborted upload remains."""
 
@@ -76,7 +80,7 @@ class NeverAborted(
 
 
 class HiddenUploads(
-    Store, fault="uploads that no listing shows", fails="MULTIPART.hidden", says="unfinished upload not listed"
+    Store, fault="uploads that no listing shows", fails="MULTIPART.hidden", expected_text="unfinished upload not listed"
 ):
     """No listing shows unfinished uploads."""
 
@@ -84,7 +88,7 @@ class HiddenUploads(
         return []
 
 
-class SmallParts(Store, fault="small parts accepted", fails="LIMITS.parts", says="not refused"):
+class SmallParts(Store, fault="small parts accepted", fails="LIMITS.parts", expected_text="not refused"):
     """Parts of any size are accepted, although only the last part may be small."""
 
     def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
@@ -98,7 +102,7 @@ class SmallParts(Store, fault="small parts accepted", fails="LIMITS.parts", says
         return self._publish(bucket, found.key, pieces, "", f"small-{len(pieces)}", condition)
 
 
-class FewParts(Store, fault="1,000 parts at most", fails="LIMITS.parts LIMITS.many", says="part refused"):
+class FewParts(Store, fault="1,000 parts at most", fails="LIMITS.parts LIMITS.many", expected_text="part refused"):
     """A part number above 1,000 is refused."""
 
     def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
@@ -110,34 +114,38 @@ class FewParts(Store, fault="1,000 parts at most", fails="LIMITS.parts LIMITS.ma
 # --- digests ----------------------------------------------------------------------------------------------------------
 
 
-class IgnoredDigest(Store, fault="ignored digest", fails="DIGEST.object DIGEST.part", says="wrong digest accepted"):
+class IgnoredDigest(
+    Store, fault="ignored digest", fails="DIGEST.object DIGEST.part", expected_text="wrong digest accepted"
+):
     """An object is accepted even if its digest is wrong."""
 
     class handler(Requests):  # noqa: N801 - an attribute
-        def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
+        def _check_digests(self, declared: Mapping[str, str], computed: Mapping[str, str]) -> None:
             """Accept every digest."""
 
 
-class IgnoredDigestOfParts(Store, fault="ignored digest of parts", fails="DIGEST.part", says="wrong digest accepted"):
+class IgnoredDigestOfParts(
+    Store, fault="ignored digest of parts", fails="DIGEST.part", expected_text="wrong digest accepted"
+):
     """A part is accepted even if its digest is wrong."""
 
     class handler(Requests):  # noqa: N801 - an attribute
-        def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
+        def _check_digests(self, declared: Mapping[str, str], computed: Mapping[str, str]) -> None:
             if "uploadId" not in self._query:
-                super()._check_digests(expected_text, computed)
+                super()._check_digests(declared, computed)
 
 
 class OnlyMd5(
-    Store, fault="only Content-MD5 checked", fails="DIGEST.object DIGEST.part", says="x-amz-checksum-crc32 of"
+    Store, fault="only Content-MD5 checked", fails="DIGEST.object DIGEST.part", expected_text="x-amz-checksum-crc32 of"
 ):
     """Newer checksums are ignored, as by older object stores."""
 
     class handler(Requests):  # noqa: N801 - an attribute
-        def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
-            super()._check_digests({n: v for n, v in expected_text.items() if n == "content-md5"}, computed)
+        def _check_digests(self, declared: Mapping[str, str], computed: Mapping[str, str]) -> None:
+            super()._check_digests({n: v for n, v in declared.items() if n == "content-md5"}, computed)
 
 
-class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", says="refused object is there"):
+class RefusedButStored(Store, fault="refused and kept", fails="DIGEST.object", expected_text="refused object is there"):
     """An object with a wrong digest is refused, but stored."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -145,9 +153,9 @@ class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", say
             self.wrong: RequestRefused | None = None
             super()._put(upload, number)
 
-        def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
+        def _check_digests(self, declared: Mapping[str, str], computed: Mapping[str, str]) -> None:
             try:
-                super()._check_digests(expected_text, computed)
+                super()._check_digests(declared, computed)
             except RequestRefused as refused:
                 if "uploadId" in self._query:
                     raise
@@ -161,7 +169,7 @@ class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", say
                 super()._respond(status, *words, **more)
 
 
-class ForgottenChecksums(Store, fault="forgotten checksums", fails="DIGEST.kept", says="checksum not kept"):
+class ForgottenChecksums(Store, fault="forgotten checksums", fails="DIGEST.kept", expected_text="checksum not kept"):
     """The checksums of an upload are verified, but not stored."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -173,7 +181,9 @@ class ForgottenChecksums(Store, fault="forgotten checksums", fails="DIGEST.kept"
 # --- ranges and writers -----------------------------------------------------------------------------------------------
 
 
-class ShiftedRange(Store, fault="shifted range", fails="RANGE.bytes RANGE.overwritten", says="wrong bytes in a range"):
+class ShiftedRange(
+    Store, fault="shifted range", fails="RANGE.bytes RANGE.overwritten", expected_text="wrong bytes in a range"
+):
     """A range that does not start at 0 returns bytes from one byte earlier."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -188,7 +198,7 @@ class IgnoredRange(
     Store,
     fault="ignored range",
     fails="RANGE.bytes RANGE.overwritten LARGE.ranges LIMITS.many",
-    says="wrong bytes in a range",
+    expected_text="wrong bytes in a range",
 ):
     """A GET of a range returns the complete object."""
 
@@ -198,7 +208,7 @@ class IgnoredRange(
             super()._get(held)
 
 
-class SwappedParts(Store, fault="swapped ranges", fails="RANGE.bytes", says="wrong bytes in a range"):
+class SwappedParts(Store, fault="swapped ranges", fails="RANGE.bytes", expected_text="wrong bytes in a range"):
     """A GET of a range over two parts returns the bytes of the second part first."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -213,7 +223,11 @@ class SwappedParts(Store, fault="swapped ranges", fails="RANGE.bytes", says="wro
 
 
 class Torn(
-    _Late, fault="torn overwrite", fails="OVERWRITE.writers", says="object of several writers", may="RANGE.overwritten"
+    _Late,
+    fault="torn overwrite",
+    fails="OVERWRITE.writers",
+    expected_text="object of several writers",
+    may="RANGE.overwritten",
 ):
     """The first GET after an overwrite of the same size returns the second half of the old object."""
 
@@ -243,7 +257,7 @@ class _Pages(Store):
         raise NotImplementedError
 
 
-class MissingKeys(_Pages, fault="missing keys", fails="LIST.pages", says="key missing in a listing"):
+class MissingKeys(_Pages, fault="missing keys", fails="LIST.pages", expected_text="key missing in a listing"):
     """Every page of a long listing except the last page lacks its last key."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
@@ -251,7 +265,7 @@ class MissingKeys(_Pages, fault="missing keys", fails="LIST.pages", says="key mi
             page.remove(found[-1])
 
 
-class DoubledKeys(_Pages, fault="doubled keys", fails="LIST.pages", says="key listed twice"):
+class DoubledKeys(_Pages, fault="doubled keys", fails="LIST.pages", expected_text="key listed twice"):
     """Every page of a long listing except the last page contains its last key twice."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
@@ -259,7 +273,7 @@ class DoubledKeys(_Pages, fault="doubled keys", fails="LIST.pages", says="key li
             page.append(found[-1])
 
 
-class WrongOrder(_Pages, fault="wrong order", fails="LIST.pages LIST.names", says="keys in wrong order"):
+class WrongOrder(_Pages, fault="wrong order", fails="LIST.pages LIST.names", expected_text="keys in wrong order"):
     """A page of a listing contains its last key first."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
@@ -268,7 +282,7 @@ class WrongOrder(_Pages, fault="wrong order", fails="LIST.pages LIST.names", say
             page.insert(list(page).index(found[0]), found[-1])
 
 
-class OnePage(_Pages, fault="one page only", fails="LIST.pages", says="key missing in a listing"):
+class OnePage(_Pages, fault="one page only", fails="LIST.pages", expected_text="key missing in a listing"):
     """Keys beyond the first page are never listed."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
@@ -277,7 +291,9 @@ class OnePage(_Pages, fault="one page only", fails="LIST.pages", says="key missi
                 child.text = "false"
 
 
-class FoldedKeys(Store, fault="keys folded to lower case", fails="LIST.names", says="key missing in a listing"):
+class FoldedKeys(
+    Store, fault="keys folded to lower case", fails="LIST.names", expected_text="key missing in a listing"
+):
     """Keys that differ only in case refer to the same object."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -286,7 +302,7 @@ class FoldedKeys(Store, fault="keys folded to lower case", fails="LIST.names", s
             super()._done()
 
 
-class CleanedKeys(Store, fault="keys cleaned like paths", fails="LIST.names", says="key refused"):
+class CleanedKeys(Store, fault="keys cleaned like paths", fails="LIST.names", expected_text="key refused"):
     """Keys with doubled slashes are refused."""
 
     class handler(Requests):  # noqa: N801 - an attribute

@@ -16,7 +16,7 @@ _FEW = 24
 
 
 class FoldedOffsets(
-    Store, fault="offsets of 32 bits", fails="LARGE.ranges LIMITS.many", says="wrong bytes in a large object"
+    Store, fault="offsets of 32 bits", fails="LARGE.ranges LIMITS.many", expected_text="wrong bytes in a large object"
 ):
     """A GET of a range that starts at 4 GiB or later returns bytes from 4 GiB earlier."""
 
@@ -29,7 +29,7 @@ class FoldedOffsets(
             super()._get(held)
 
 
-class NoLargeObjects(Store, fault="5 GiB at most", fails="LARGE.ranges", says="large object refused"):
+class NoLargeObjects(Store, fault="5 GiB at most", fails="LARGE.ranges", expected_text="large object refused"):
     """An upload of more than 5 GiB in parts is refused when it is completed."""
 
     def end_upload(
@@ -40,7 +40,9 @@ class NoLargeObjects(Store, fault="5 GiB at most", fails="LARGE.ranges", says="l
         return super().end_upload(bucket, upload, wanted, condition)
 
 
-class FewPartsNamed(Store, fault="completion of 1,000 parts at most", fails="LIMITS.many", says="large object refused"):
+class FewPartsNamed(
+    Store, fault="completion of 1,000 parts at most", fails="LIMITS.many", expected_text="large object refused"
+):
     """The completion of an upload is refused if it names more than 1,000 parts."""
 
     def end_upload(
@@ -80,7 +82,9 @@ class _Crowded(Store):
             super().finish()
 
 
-class BusyForCrowds(_Crowded, fault="busy for a crowd", fails="CROWD.marker", says="client of a crowd turned away"):
+class BusyForCrowds(
+    _Crowded, fault="busy for a crowd", fails="CROWD.marker", expected_text="client of a crowd turned away"
+):
     """If 24 connections already look for a checkpoint, a further connection gets 503."""
 
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
@@ -90,7 +94,9 @@ class BusyForCrowds(_Crowded, fault="busy for a crowd", fails="CROWD.marker", sa
             super()._done()
 
 
-class LessForCrowds(_Crowded, fault="less for a crowd", fails="CROWD.marker", says="client of a crowd sees less"):
+class LessForCrowds(
+    _Crowded, fault="less for a crowd", fails="CROWD.marker", expected_text="client of a crowd sees less"
+):
     """If 24 connections already look for a checkpoint, a further connection does not find its marker."""
 
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
@@ -107,7 +113,7 @@ class Stalled(
     Store,
     fault="stalled put",
     fails="LIVE.requests LARGE.ranges LIMITS.many",
-    says="did not answer in time",
+    expected_text="did not answer in time",
     silent_seconds=0.4,
 ):
     """A put of an object of 5 MiB or more in one request gets no answer."""
@@ -115,14 +121,17 @@ class Stalled(
     class handler(Requests):  # noqa: N801 - an attribute
         def _put(self, upload: str, number: str) -> None:
             if not upload and self._unread >= 5 << 20:
-                self._store.let_go.wait()
+                self._store.release_blocked.wait()
                 self.close_connection = True
             else:
                 super()._put(upload, number)
 
 
 class Reset(
-    Store, fault="reset connections", fails="MULTIPART.parts LIMITS.parts LIVE.requests", says="the connection was cut"
+    Store,
+    fault="reset connections",
+    fails="MULTIPART.parts LIMITS.parts LIVE.requests",
+    expected_text="the connection was cut",
 ):
     """The connection is reset in the middle of each GET of a complete large object."""
 

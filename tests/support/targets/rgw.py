@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from tests.support.ceph_cluster import Cluster, cluster
-from tests.support.file_systems.serving import daemon, made, missing, run, until
+from tests.support.file_systems.mounting import create_directory, daemon, missing, run, wait_for
 from tests.support.targets.object_server import BUCKET
-from tests.support.targets.other_servers import OtherServer, free_port, is_ready
+from tests.support.targets.other_servers import ThirdPartyServer, free_port, is_ready
 
 PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "radosgw", "radosgw-admin")
 USER = "ckpt"
@@ -71,7 +71,7 @@ class Gateway:
 class Gateways:
     """Two gateways of a cluster, with a user and a bucket. ``server`` describes the first gateway."""
 
-    server: OtherServer
+    server: ThirdPartyServer
     both: tuple[Gateway, Gateway]
     ceph: Cluster
     _running: dict[str, contextlib.ExitStack] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Gateways:
         running = self._running[gateway.name] = contextlib.ExitStack()
         log = self.ceph.home / f"rgw-{gateway.name}.log"
         gateway.process = running.enter_context(daemon(log, *words, ready=lambda: True))
-        until(gateway.answers, f"gateway {gateway.name} answers", gateway.process, log)
+        wait_for(gateway.answers, f"gateway {gateway.name} answers", gateway.process, log)
 
     def runs(self, gateway: Gateway) -> bool:
         """Whether a gateway has been started and not killed."""
@@ -165,10 +165,10 @@ def gateways() -> Iterator[Gateways]:
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         with cluster(
-            home, made(home / "store"), address=_ADDRESS, port=free_port(), keys=keys, settings=_SETTINGS
+            home, create_directory(home / "store"), address=_ADDRESS, port=free_port(), keys=keys, settings=_SETTINGS
         ) as ceph:
             first, second = (Gateway(name=name, port=free_port()) for name in names)
-            server = OtherServer(
+            server = ThirdPartyServer(
                 endpoint=first.endpoint, environment={"AWS_ACCESS_KEY_ID": _KEY, "AWS_SECRET_ACCESS_KEY": _SECRET}
             )
             found = Gateways(server=server, both=(first, second), ceph=ceph)
@@ -184,7 +184,7 @@ def gateways() -> Iterator[Gateways]:
 
 
 @contextlib.contextmanager
-def rgw() -> Iterator[OtherServer]:
+def rgw() -> Iterator[ThirdPartyServer]:
     """Start two gateways of a cluster; yield the first one as a server."""
     with gateways() as found:
         yield found.server

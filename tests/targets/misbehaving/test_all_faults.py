@@ -10,10 +10,10 @@ from tests.support.targets.misbehaving import FAULTS
 
 
 def faults_named_in(module: Path) -> set[str]:
-    """Return the fault names in the decorators ``@of(…)`` of a test module."""
+    """Return the fault names in the decorators ``@with_faults(…)`` of a test module."""
     calls = (node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call))
-    of = (call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "of")
-    return {ast.literal_eval(word) for call in of for word in call.args}
+    decorators = (call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "with_faults")
+    return {ast.literal_eval(word) for call in decorators for word in call.args}
 
 
 def test_every_fault_of_the_table_is_tested_here():

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.machine import eventually, patience
-from tests.support.targets.faulty import CONTENT, differing, fails_with, of, polled, write
+from tests.support.targets.faulty import CONTENT, differing, fails_with, polled, with_faults, write
 
 
 def bytes_or_none(path: Path) -> bytes | None:
@@ -39,7 +39,7 @@ def copied(path: Path) -> bytes:
 # --- bytes -----------------------------------------------------------------------------------------------------------
 
 
-@of("flipped bit in reads")
+@with_faults("flipped bit in reads")
 def test_a_bit_is_flipped_in_reads_alone(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -54,7 +54,7 @@ def test_a_bit_is_flipped_in_reads_alone(faulty, target, fault):
     assert (target.backing / "file").read_bytes() == CONTENT
 
 
-@of("flipped bit at rest")
+@with_faults("flipped bit at rest")
 def test_a_bit_is_flipped_at_rest_and_stays_so(faulty, target, fault):
     faulty(fault)
     write(target.path / "file", CONTENT)
@@ -69,14 +69,14 @@ def test_a_bit_is_flipped_at_rest_and_stays_so(faulty, target, fault):
     assert (target.path / "file").read_bytes() == CONTENT
 
 
-@of("torn write")
+@with_faults("torn write")
 def test_a_write_is_torn_though_it_was_acknowledged(faulty, target, fault):
     faulty(fault)
     write(target.path / "file", CONTENT)
     assert (target.path / "file").read_bytes() == CONTENT[:150_000] + bytes(150_000)
 
 
-@of("misplaced write")
+@with_faults("misplaced write")
 def test_blocks_of_a_write_are_misplaced(faulty, target, fault):
     faulty(fault)
     write(target.path / "file", CONTENT[: 4 * 4096])
@@ -84,7 +84,7 @@ def test_blocks_of_a_write_are_misplaced(faulty, target, fault):
     assert (target.backing / "file").read_bytes() == b"".join(blocks)
 
 
-@of("misplaced read")
+@with_faults("misplaced read")
 def test_blocks_of_a_read_are_misplaced(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -96,7 +96,7 @@ def test_blocks_of_a_read_are_misplaced(faulty, target, fault):
     assert (target.backing / "file").read_bytes() == CONTENT
 
 
-@of("stale data")
+@with_faults("stale data")
 def test_the_second_client_sees_old_bytes(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault, seconds=1000)
@@ -109,7 +109,7 @@ def test_the_second_client_sees_old_bytes(faulty, target, fault):
     assert (target.second / "file").read_bytes() == CONTENT
 
 
-@of("stale data")
+@with_faults("stale data")
 def test_stale_data_become_fresh_after_their_time(faulty, target, fault):
     write(target.path / "file", b"old")
     faulty(fault, seconds=0.2)
@@ -119,7 +119,7 @@ def test_stale_data_become_fresh_after_their_time(faulty, target, fault):
     eventually(lambda: (target.second / "file").read_bytes() == b"new", "the second client sees the new bytes")
 
 
-@of("late data")
+@with_faults("late data")
 def test_the_second_client_finds_what_was_closed_empty_for_a_time(faulty, target, fault):
     faulty(fault, seconds=patience(1.0))
     write(target.path / "file", CONTENT)
@@ -128,7 +128,7 @@ def test_the_second_client_finds_what_was_closed_empty_for_a_time(faulty, target
     eventually(lambda: (target.second / "file").read_bytes() == CONTENT, "the bytes have come")
 
 
-@of("appended bytes come late")
+@with_faults("appended bytes come late")
 def test_the_second_client_finds_the_old_end_for_a_time(faulty, target, fault):
     write(target.path / "file", b"first")
     faulty(fault, seconds=patience(1.0))
@@ -139,7 +139,7 @@ def test_the_second_client_finds_the_old_end_for_a_time(faulty, target, fault):
     eventually(lambda: (target.second / "file").read_bytes() == b"first, second, third", "the bytes have come")
 
 
-@of("appended bytes overwrite those of the other client")
+@with_faults("appended bytes overwrite those of the other client")
 def test_the_second_client_appends_behind_its_own_last_bytes(faulty, target, fault):
     faulty(fault)
     append(target.second / "file", b"second client, ")
@@ -148,7 +148,7 @@ def test_the_second_client_appends_behind_its_own_last_bytes(faulty, target, fau
     assert (target.path / "file").read_bytes() == b"second client, again client, "
 
 
-@of("new data are reported as a hole")
+@with_faults("new data are reported as a hole")
 def test_a_file_that_was_not_fsynced_is_a_hole(faulty, target, fault):
     faulty(fault)
     write(target.path / "file", CONTENT)
@@ -162,7 +162,7 @@ def test_a_file_that_was_not_fsynced_is_a_hole(faulty, target, fault):
         assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == len(CONTENT)
 
 
-@of("new data are copied as zeros")
+@with_faults("new data are copied as zeros")
 def test_a_file_that_was_not_fsynced_is_copied_as_zeros(faulty, target, fault):
     faulty(fault)
     write(target.path / "file", CONTENT)
@@ -171,7 +171,7 @@ def test_a_file_that_was_not_fsynced_is_copied_as_zeros(faulty, target, fault):
     assert copied(target.path / "file") == CONTENT
 
 
-@of("data arrive after their name")
+@with_faults("data arrive after their name")
 def test_the_second_client_finds_zeros_behind_the_first_bytes_for_a_time(faulty, target, fault):
     faulty(fault, seconds=patience(0.5))
     write(target.path / "file", CONTENT)
@@ -182,7 +182,7 @@ def test_the_second_client_finds_zeros_behind_the_first_bytes_for_a_time(faulty,
     eventually(lambda: (target.second / "file").read_bytes() == CONTENT, "the bytes have come")
 
 
-@of("overwrite in place is not atomic")
+@with_faults("overwrite in place is not atomic")
 def test_a_small_overwrite_shows_garbage_for_a_moment(faulty, target, fault):
     path = target.path / "latest"
     write(path, b"global_step10")
@@ -198,7 +198,7 @@ def test_a_small_overwrite_shows_garbage_for_a_moment(faulty, target, fault):
     assert path.read_bytes() == b"global_step20"
 
 
-@of("holes are not zero")
+@with_faults("holes are not zero")
 def test_holes_hold_something(faulty, target, fault):
     with (target.path / "file").open("wb") as file:
         file.seek(1 << 20)
@@ -210,7 +210,7 @@ def test_holes_hold_something(faulty, target, fault):
     assert (target.path / "file").read_bytes() == bytes(1 << 20) + b"tail"
 
 
-@of("large offset wraps")
+@with_faults("large offset wraps")
 @pytest.mark.parametrize("power", [31, 32, 41])
 def test_a_large_offset_wraps(faulty, target, fault, power):
     faulty(fault, at=1 << power)
@@ -219,7 +219,7 @@ def test_a_large_offset_wraps(faulty, target, fault, power):
     assert (target.path / "file").read_bytes() == bytes(1000) + b"there"
 
 
-@of("file size limited")
+@with_faults("file size limited")
 def test_a_file_grows_no_larger_than_the_limit(faulty, target, fault):
     faulty(fault)
     with (target.path / "file").open("wb", buffering=0) as file:
@@ -228,7 +228,7 @@ def test_a_file_grows_no_larger_than_the_limit(faulty, target, fault):
             os.pwrite(file.fileno(), b"more", 1 << 31)
 
 
-@of("O_DIRECT is not coherent")
+@with_faults("O_DIRECT is not coherent")
 def test_direct_reads_lack_what_was_appended_through_the_cache(faulty, target, fault):
     faulty(fault)
     page, path = mmap.mmap(-1, 4096), target.path / "file"
@@ -246,7 +246,7 @@ def test_direct_reads_lack_what_was_appended_through_the_cache(faulty, target, f
     assert again[:] == CONTENT[:4096] + bytes(4096)
 
 
-@of("unlink takes the file from its readers")
+@with_faults("unlink takes the file from its readers")
 def test_readers_of_an_unlinked_file_get_an_error(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -257,7 +257,7 @@ def test_readers_of_an_unlinked_file_get_an_error(faulty, target, fault):
             eventually(lambda: file.read(10) and False, "reading fails")
 
 
-@of("unlink gives its readers wrong bytes")
+@with_faults("unlink gives its readers wrong bytes")
 def test_readers_of_an_unlinked_file_get_wrong_bytes(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -267,7 +267,7 @@ def test_readers_of_an_unlinked_file_get_wrong_bytes(faulty, target, fault):
         eventually(lambda: os.pread(file.fileno(), 10, 0) == b"\xa5" * 10, "other bytes are read")
 
 
-@of("reading through mmap gives SIGBUS")
+@with_faults("reading through mmap gives SIGBUS")
 def test_only_mapped_reads_fail(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -281,9 +281,9 @@ def test_only_mapped_reads_fail(faulty, target, fault):
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
-@of("rename of a file is not atomic: no name", "rename of a file is not atomic: short content")
+@with_faults("rename of a file is not atomic: no name", "rename of a file is not atomic: short content")
 @pytest.mark.parametrize("reader", ["path", "second"])
-def test_a_replaced_file_is_not_whole_for_a_moment(faulty, target, fault, reader):
+def test_a_replaced_file_is_not_complete_for_a_moment(faulty, target, fault, reader):
     contents = [bytes([number]) * 5000 for number in range(60)]
     write(target.path / "file", contents[0])
     faulty(fault)

@@ -7,13 +7,13 @@ import fcntl
 import mmap
 import os
 
-from tests.support.targets.faulty import CONTENT, MIB, fails_with, of, write
+from tests.support.targets.faulty import CONTENT, MIB, fails_with, with_faults, write
 from tests.support.targets.fuse_volatile import allocate
 
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
-@of("no O_DIRECT")
+@with_faults("no O_DIRECT")
 def test_direct_access_is_refused(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -23,7 +23,7 @@ def test_direct_access_is_refused(faulty, target, fault):
     assert (target.path / "file").read_bytes() == CONTENT
 
 
-@of("no mmap")
+@with_faults("no mmap")
 def test_shared_mappings_are_refused(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -32,14 +32,14 @@ def test_shared_mappings_are_refused(faulty, target, fault):
     assert (target.path / "file").read_bytes() == CONTENT
 
 
-@of("no symbolic links")
+@with_faults("no symbolic links")
 def test_symbolic_links_are_refused(faulty, target, fault):
     faulty(fault)
     with fails_with(errno.EPERM):
         (target.path / "link").symlink_to("file")
 
 
-@of("no hard links")
+@with_faults("no hard links")
 def test_hard_links_are_refused(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -47,7 +47,7 @@ def test_hard_links_are_refused(faulty, target, fault):
         (target.path / "link").hardlink_to(target.path / "file")
 
 
-@of("no extended attributes")
+@with_faults("no extended attributes")
 def test_extended_attributes_are_refused(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -55,7 +55,7 @@ def test_extended_attributes_are_refused(faulty, target, fault):
         os.setxattr(target.path / "file", "user.some", b"value")
 
 
-@of("extended attributes lose a byte")
+@with_faults("extended attributes lose a byte")
 def test_extended_attributes_come_back_cut(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -65,15 +65,15 @@ def test_extended_attributes_come_back_cut(faulty, target, fault):
     assert os.getxattr(target.path / "file", "user.some") == b"short"
 
 
-@of("no fallocate")
+@with_faults("no fallocate")
 def test_fallocate_is_refused(faulty, target, fault):
     faulty(fault)
     with (target.path / "file").open("wb") as file, fails_with(errno.EOPNOTSUPP):
         allocate(file.fileno(), 0, 0, 100)  # posix_fallocate would write zeros instead
 
 
-@of("flock refuses a free lock")
-def test_nobody_gets_the_lock(faulty, target, fault):
+@with_faults("flock refuses a free lock")
+def test_no_process_gets_the_lock(faulty, target, fault):
     (target.path / "lock").touch()
     faulty(fault)
     with (target.path / "lock").open() as file:
@@ -83,7 +83,7 @@ def test_nobody_gets_the_lock(faulty, target, fault):
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-@of("flock locks nobody out")
+@with_faults("flock locks nobody out")
 def test_everybody_gets_the_lock(faulty, target, fault):
     (target.path / "lock").touch()
     faulty(fault)
@@ -95,15 +95,15 @@ def test_everybody_gets_the_lock(faulty, target, fault):
 # --- time and numbers ------------------------------------------------------------------------------------------------
 
 
-@of("statfs never changes")
-def test_free_space_stands(faulty, target, fault):
+@with_faults("statfs never changes")
+def test_free_space_is_constant(faulty, target, fault):
     faulty(fault)
     before = os.statvfs(target.path)
     write(target.path / "file", bytes(4 * MIB), sync=True)
     assert os.statvfs(target.path) == before
 
 
-@of("mtime goes back")
+@with_faults("mtime goes back")
 def test_the_later_file_has_the_earlier_mtime(faulty, target, fault):
     faulty(fault)
     write(target.path / "one", b"x")
@@ -113,7 +113,7 @@ def test_the_later_file_has_the_earlier_mtime(faulty, target, fault):
     assert (target.path / "one").stat().st_mtime_ns > (target.path / "two").stat().st_mtime_ns
 
 
-@of("mtime is coarse")
+@with_faults("mtime is coarse")
 def test_mtime_comes_in_steps(faulty, target, fault):
     faulty(fault)
     write(target.path / "one", b"x")

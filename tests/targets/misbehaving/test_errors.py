@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.targets.faulty import CONTENT, fails_with, of, write
+from tests.support.targets.faulty import CONTENT, fails_with, with_faults, write
 from tests.support.targets.synced import sync_directory
 
 # --- durability ------------------------------------------------------------------------------------------------------
@@ -21,7 +21,7 @@ def commit(directory: Path) -> None:
     sync_directory(directory)
 
 
-@of("fsync of files is lost")
+@with_faults("fsync of files is lost")
 def test_a_power_cut_takes_fsynced_bytes(faulty, target, fault):
     faulty(fault)
     commit(target.path)
@@ -34,7 +34,7 @@ def test_a_power_cut_takes_fsynced_bytes(faulty, target, fault):
     assert (target.path / "checkpoint").read_bytes() == CONTENT
 
 
-@of("fsync of directories is lost")
+@with_faults("fsync of directories is lost")
 def test_a_power_cut_takes_names_of_fsynced_directories(faulty, target, fault):
     faulty(fault)
     commit(target.path)
@@ -46,7 +46,7 @@ def test_a_power_cut_takes_names_of_fsynced_directories(faulty, target, fault):
     assert (target.path / "checkpoint").read_bytes() == CONTENT
 
 
-@of("power cut does not cut")
+@with_faults("power cut does not cut")
 def test_the_power_stays(faulty, target, fault):
     faulty(fault)
     write(target.path / "canary", CONTENT)
@@ -57,7 +57,7 @@ def test_the_power_stays(faulty, target, fault):
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
-@of("EIO in write")
+@with_faults("EIO in write")
 def test_write_fails(faulty, target, fault):
     faulty(fault, after=8192)
     with (target.path / "file").open("wb", buffering=0) as file:
@@ -66,7 +66,7 @@ def test_write_fails(faulty, target, fault):
             file.write(bytes(8192))
 
 
-@of("EIO in fsync")
+@with_faults("EIO in fsync")
 def test_fsync_fails(faulty, target, fault):
     faulty(fault)
     with (target.path / "file").open("wb", buffering=0) as file:
@@ -75,7 +75,7 @@ def test_fsync_fails(faulty, target, fault):
             os.fsync(file.fileno())
 
 
-@of("EIO in close")
+@with_faults("EIO in close")
 def test_close_fails(faulty, target, fault):
     faulty(fault)
     fd = os.open(target.path / "file", os.O_WRONLY | os.O_CREAT)
@@ -86,7 +86,7 @@ def test_close_fails(faulty, target, fault):
     assert (target.path / "file").read_bytes() == CONTENT  # a file that was not written to is closed without an error
 
 
-@of("EIO in read")
+@with_faults("EIO in read")
 def test_read_fails(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -94,7 +94,7 @@ def test_read_fails(faulty, target, fault):
         file.read()
 
 
-@of("EIO in unlink")
+@with_faults("EIO in unlink")
 def test_the_first_unlink_fails(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -105,7 +105,7 @@ def test_the_first_unlink_fails(faulty, target, fault):
     assert os.listdir(target.path) == []
 
 
-@of("rename without space loses the name")
+@with_faults("rename without space loses the name")
 def test_a_file_that_is_renamed_over_another_takes_it_along_where_there_is_no_space(faulty, target, fault):
     old, new = target.path / "latest", target.path / "latest.tmp"
     write(old, b"before")
@@ -119,8 +119,8 @@ def test_a_file_that_is_renamed_over_another_takes_it_along_where_there_is_no_sp
     assert old.read_bytes() == b"after"
 
 
-@of("ENOSPC in write", "EDQUOT in write")
-def test_there_is_only_so_much_room(faulty, target, fault):
+@with_faults("ENOSPC in write", "EDQUOT in write")
+def test_free_space_is_limited(faulty, target, fault):
     faulty(fault, room=10_000)
     with (target.path / "file").open("wb", buffering=0) as file:
         assert file.write(CONTENT) == 10_000
@@ -132,21 +132,21 @@ def test_there_is_only_so_much_room(faulty, target, fault):
     assert (target.path / "file").read_bytes() == CONTENT
 
 
-@of("ENOSPC is swallowed")
+@with_faults("ENOSPC is swallowed")
 def test_success_is_claimed_and_bytes_are_missing(faulty, target, fault):
     faulty(fault, room=10_000)
     write(target.path / "file", CONTENT, sync=True)
     assert (target.path / "file").read_bytes() == CONTENT[:10_000]
 
 
-@of("error of write-back is lost")
+@with_faults("error of write-back is lost")
 def test_success_is_claimed_and_zeros_are_read(faulty, target, fault):
     faulty(fault)
     write(target.path / "file", CONTENT, sync=True)
     assert (target.path / "file").read_bytes() == bytes(len(CONTENT))
 
 
-@of("EROFS")
+@with_faults("EROFS")
 def test_nothing_can_be_changed(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -162,7 +162,7 @@ def test_nothing_can_be_changed(faulty, target, fault):
     assert (target.path / "file").read_bytes() == CONTENT
 
 
-@of("the answer of rename is lost")
+@with_faults("the answer of rename is lost")
 def test_a_renamed_directory_has_its_new_name_and_the_caller_an_error(faulty, target, fault):
     faulty(fault, torn=True)
     (target.path / "step.tmp").mkdir()

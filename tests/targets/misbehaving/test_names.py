@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 from tests.support.machine import eventually, patience
-from tests.support.targets.faulty import fails_with, of, polled, write
+from tests.support.targets.faulty import fails_with, polled, with_faults, write
 
 
-def seen_by_others(program: str, *words: object) -> str:
+def run_in_process(program: str, *words: object) -> str:
     """Run a Python program in a separate process; return its output, or else the last line of its error output."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program, *map(str, words)], capture_output=True, text=True, check=False
@@ -19,7 +19,7 @@ def seen_by_others(program: str, *words: object) -> str:
     return done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
 
 
-@of("rename of a directory is not atomic")
+@with_faults("rename of a directory is not atomic")
 def test_a_renamed_directory_fills_up(faulty, target, fault):
     (target.path / "tmp").mkdir()
     for number in range(200):
@@ -43,7 +43,7 @@ def test_a_renamed_directory_fills_up(faulty, target, fault):
     assert set(polled(names, rename_and_wait, 1)) <= {None, 200}
 
 
-@of("rename of a directory is refused")
+@with_faults("rename of a directory is refused")
 def test_a_directory_keeps_its_name(faulty, target, fault):
     (target.path / "tmp").mkdir()
     (target.path / "file").touch()
@@ -54,7 +54,7 @@ def test_a_directory_keeps_its_name(faulty, target, fault):
     assert sorted(os.listdir(target.path)) == ["renamed", "tmp"]
 
 
-@of("names dropped in a listing", "names twice in a listing")
+@with_faults("names dropped in a listing", "names twice in a listing")
 def test_a_listing_has_one_name_too_few_or_too_many(faulty, target, fault):
     names = sorted(str(number) for number in range(100))
     for name in names:
@@ -65,7 +65,7 @@ def test_a_listing_has_one_name_too_few_or_too_many(faulty, target, fault):
     assert set(seen) <= set(names)
 
 
-@of("still listed after delete")
+@with_faults("still listed after delete")
 def test_a_deleted_name_is_listed_for_a_time(faulty, target, fault):
     faulty(fault, seconds=patience(1.0))
     (target.path / "file").touch()
@@ -75,7 +75,7 @@ def test_a_deleted_name_is_listed_for_a_time(faulty, target, fault):
     eventually(lambda: os.listdir(target.path) == [], "it is no longer listed")
 
 
-@of("not listed after create")
+@with_faults("not listed after create")
 def test_a_new_name_is_not_listed_for_a_time(faulty, target, fault):
     faulty(fault, seconds=patience(1.0))
     (target.path / "file").touch()
@@ -84,30 +84,30 @@ def test_a_new_name_is_not_listed_for_a_time(faulty, target, fault):
     eventually(lambda: os.listdir(target.path) == ["file"], "it is listed")
 
 
-@of("O_EXCL is not exclusive", "mkdir is not exclusive")
-def test_two_processes_make_the_same_thing(faulty, target, fault):
+@with_faults("O_EXCL is not exclusive", "mkdir is not exclusive")
+def test_two_processes_create_the_same_entry(faulty, target, fault):
     faulty(fault, seconds=1000)
     make = "os.mkdir(sys.argv[1])" if "mkdir" in fault else "os.open(sys.argv[1], os.O_CREAT | os.O_EXCL | os.O_WRONLY)"
     program = f"import os, sys; {make}; print('made')"
-    assert [seen_by_others(program, target.path / "name") for _ in range(2)] == ["made", "made"]
-    assert seen_by_others(program, target.second / "name") == "made"
+    assert [run_in_process(program, target.path / "name") for _ in range(2)] == ["made", "made"]
+    assert run_in_process(program, target.second / "name") == "made"
     target.clear()
-    assert "FileExistsError" in seen_by_others(program, target.path / "name")
+    assert "FileExistsError" in run_in_process(program, target.path / "name")
 
 
-@of("new directory is not visible")
+@with_faults("new directory is not visible")
 def test_others_do_not_find_a_new_directory_for_a_time(faulty, target, fault):
     faulty(fault, seconds=1000)
     (target.path / "directory").mkdir()
     (target.path / "directory" / "file").touch()
     program = "import os, sys; print(os.listdir(sys.argv[1]))"
-    assert "FileNotFoundError" in seen_by_others(program, target.path / "directory")
-    assert "FileNotFoundError" in seen_by_others(program, target.second / "directory")
+    assert "FileNotFoundError" in run_in_process(program, target.path / "directory")
+    assert "FileNotFoundError" in run_in_process(program, target.second / "directory")
     target.clear()
-    assert seen_by_others(program, target.path / "directory") == "['file']"
+    assert run_in_process(program, target.path / "directory") == "['file']"
 
 
-@of("stale names")
+@with_faults("stale names")
 def test_the_second_client_finds_what_was_deleted_or_replaced(faulty, target, fault):
     write(target.path / "file", b"old")
     write(target.path / "gone", b"gone")
@@ -124,7 +124,7 @@ def test_the_second_client_finds_what_was_deleted_or_replaced(faulty, target, fa
     assert not (target.second / "gone").exists()
 
 
-@of("stale negative names")
+@with_faults("stale negative names")
 def test_the_second_client_does_not_find_what_it_once_missed(faulty, target, fault):
     faulty(fault, seconds=patience(1.0))
     assert not (target.second / "file").exists()
@@ -134,7 +134,7 @@ def test_the_second_client_does_not_find_what_it_once_missed(faulty, target, fau
     eventually((target.second / "file").exists, "the second client finds it")
 
 
-@of("stale attributes")
+@with_faults("stale attributes")
 def test_the_second_client_sees_the_old_size(faulty, target, fault):
     write(target.path / "file", b"old")
     faulty(fault, seconds=patience(1.0))
@@ -145,7 +145,7 @@ def test_the_second_client_sees_the_old_size(faulty, target, fault):
     eventually(lambda: (target.second / "file").stat().st_size == 18, "the second client sees the size")
 
 
-@of("stale listing")
+@with_faults("stale listing")
 def test_the_second_client_lists_what_was_there(faulty, target, fault):
     faulty(fault, seconds=patience(1.0))
     assert os.listdir(target.second) == []
@@ -155,7 +155,7 @@ def test_the_second_client_lists_what_was_there(faulty, target, fault):
     eventually(lambda: os.listdir(target.second) == ["file"], "the second client lists it")
 
 
-@of("names regardless of case")
+@with_faults("names regardless of case")
 def test_names_that_differ_in_case_are_one(faulty, target, fault):
     faulty(fault)
     write(target.path / "File", b"one")
@@ -164,7 +164,7 @@ def test_names_that_differ_in_case_are_one(faulty, target, fault):
     assert (target.path / "FILE").read_bytes() == b"two"
 
 
-@of("names of limited length")
+@with_faults("names of limited length")
 def test_long_names_are_refused(faulty, target, fault):
     faulty(fault)
     write(target.path / ("n" * 64), b"fits")

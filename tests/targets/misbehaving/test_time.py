@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.machine import eventually
-from tests.support.targets.faulty import CONTENT, MIB, of, write
+from tests.support.targets.faulty import CONTENT, MIB, with_faults, write
 
 
 def seconds_of(deed: Callable[[], object]) -> float:
@@ -23,7 +23,7 @@ def seconds_of(deed: Callable[[], object]) -> float:
     return time.monotonic() - begin
 
 
-@of("slow file")
+@with_faults("slow file")
 def test_the_files_that_match_are_slow(faulty, target, fault):
     faulty(fault, path="*/rank1.*", seconds=0.2)
     (target.path / "checkpoint").mkdir()
@@ -33,14 +33,14 @@ def test_the_files_that_match_are_slow(faulty, target, fault):
     assert target.hits(fault) == hits > 0
 
 
-@of("slow")
-def test_all_is_as_slow_as_the_rate_says(faulty, target, fault):
+@with_faults("slow")
+def test_all_is_as_slow_as_the_rate_states(faulty, target, fault):
     faulty(fault, bytes_per_second=20e6)
     assert seconds_of(lambda: write(target.path / "file", bytes(4 * MIB))) >= 0.2
     assert seconds_of((target.path / "file").read_bytes) >= 0.15
 
 
-@of("slow")
+@with_faults("slow")
 def test_files_that_have_a_device_each_take_as_long_as_one(faulty, target, fault):
     faulty(fault, bytes_per_second=4e6, is_by_file=True)
     paths = [target.path / f"file-{number}" for number in range(8)]
@@ -50,7 +50,7 @@ def test_files_that_have_a_device_each_take_as_long_as_one(faulty, target, fault
     assert 1.0 <= seconds < 8 * 1.0
 
 
-@of("slow")
+@with_faults("slow")
 def test_each_rank_has_the_rate_and_reads_may_be_fast(faulty, target, fault):
     faulty(fault, bytes_per_second=4e6, is_by_rank=True, reads_are_slow=False)
     paths = [target.path / f"rank_{number}_model" for number in range(4)]
@@ -63,7 +63,7 @@ def test_each_rank_has_the_rate_and_reads_may_be_fast(faulty, target, fault):
     assert target.hits(fault) == count
 
 
-@of("slow")
+@with_faults("slow")
 def test_a_burst_is_taken_at_once_and_what_follows_at_the_rate(faulty, target, fault):
     faulty(fault, bytes_per_second=1e6, burst_bytes=4 * MIB)
     # Without the burst, this write would take 4.2 s.
@@ -73,7 +73,7 @@ def test_a_burst_is_taken_at_once_and_what_follows_at_the_rate(faulty, target, f
     assert first + seconds_of(lambda: write(target.path / "second", bytes(2 * MIB))) >= 2.0
 
 
-@of("slow metadata")
+@with_faults("slow metadata")
 def test_operations_on_names_are_slow_and_data_are_not(faulty, target, fault):
     with (target.path / "file").open("wb", buffering=0) as file:
         faulty(fault, seconds=0.2)
@@ -82,7 +82,7 @@ def test_operations_on_names_are_slow_and_data_are_not(faulty, target, fault):
         assert seconds_of((target.path / "directory").mkdir) >= 0.2
 
 
-@of("slow file")
+@with_faults("slow file")
 def test_times_are_log_normal_and_reads_may_be_left_out(faulty, target, fault):
     faulty(fault, seconds=0.05, sigma=0.5, writes_only=True)
     # The seed is fixed. The sum of these 40 draws is far above half of 40 medians.
@@ -92,7 +92,7 @@ def test_times_are_log_normal_and_reads_may_be_left_out(faulty, target, fault):
     assert target.hits(fault) == count == 40
 
 
-@of("writes trickle")
+@with_faults("writes trickle")
 def test_a_write_takes_little_and_a_while(faulty, target, fault):
     faulty(fault, bytes_per_second=20e3)
     with (target.path / "file").open("wb", buffering=0) as file:
@@ -102,7 +102,7 @@ def test_a_write_takes_little_and_a_while(faulty, target, fault):
     assert (target.path / "file").stat().st_size == 4096
 
 
-@of("fast for duplicate data")
+@with_faults("fast for duplicate data")
 def test_what_was_written_before_costs_nothing(faulty, target, fault):
     faulty(fault, bytes_per_second=10e6)
     fresh = os.urandom(3 * MIB)
@@ -112,7 +112,7 @@ def test_what_was_written_before_costs_nothing(faulty, target, fault):
     assert target.hits(fault) == hits
 
 
-@of("fast when cached")
+@with_faults("fast when cached")
 def test_what_was_written_lately_is_read_fast_and_the_rest_is_not(faulty, target, fault):
     write(target.path / "old", bytes(3 * MIB))
     faulty(fault, bytes_per_second=10e6, cache_bytes=8 * MIB)
@@ -125,7 +125,7 @@ def test_what_was_written_lately_is_read_fast_and_the_rest_is_not(faulty, target
     assert target.hits(fault) == hits  # the file is in the cache now
 
 
-@of("client cache survives the drop")
+@with_faults("client cache survives the drop")
 @pytest.mark.parametrize("survives", [True, False])
 def test_each_client_reads_fast_what_it_wrote_or_read_until_it_drops_that(faulty, target, fault, survives):
     write(target.path / "old", bytes(MIB))
@@ -147,7 +147,7 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-@of("hang")
+@with_faults("hang")
 @pytest.mark.parametrize("operation", ["write", "read", "fsync", "open", "list", "rename", "attributes"])
 def test_an_operation_hangs_until_it_is_released(faulty, target, fault, operation):
     programs = {
@@ -178,8 +178,8 @@ def test_an_operation_hangs_until_it_is_released(faulty, target, fault, operatio
         assert process.communicate()[0] == (b"" if operation == "write" else b"done\n")
 
 
-@of("hang")
-def test_clearing_lets_everything_that_hangs_go_on(faulty, target, fault):
+@with_faults("hang")
+def test_clearing_lets_everything_that_hangs_continue(faulty, target, fault):
     faulty(fault)
     threads = [threading.Thread(target=write, args=(target.path / f"file-{number}", b"x")) for number in range(40)]
     for thread in threads:
@@ -191,7 +191,7 @@ def test_clearing_lets_everything_that_hangs_go_on(faulty, target, fault):
     assert {path.read_bytes() for path in target.path.iterdir()} == {b"x"}
 
 
-@of("concurrent O_TRUNC hangs")
+@with_faults("concurrent O_TRUNC hangs")
 def test_opening_with_truncation_at_once_hangs(faulty, target, fault):
     write(target.path / "file", CONTENT)
     faulty(fault)
@@ -205,7 +205,7 @@ def test_opening_with_truncation_at_once_hangs(faulty, target, fault):
         target.release()
 
 
-@of("starves a job")
+@with_faults("starves a job")
 def test_a_write_of_a_late_rank_waits_while_the_first_rank_writes_another_checkpoint(faulty, target, fault):
     faulty(fault)
     for name in ("one", "other"):

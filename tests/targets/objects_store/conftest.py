@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_ckpt.targets.objects.store import ObjectStore, open_store
-from tests.support.bucket import NAMES, made
+from tests.support.bucket import NAMES, create_target
 from tests.support.targets import object_faults_sizes  # noqa: F401 - its faults are in the table, too
 from tests.support.targets.object_server import (
     CREDENTIALS,
@@ -43,7 +43,7 @@ def credentials(monkeypatch) -> None:
 
 @pytest.fixture
 def store(honest, request) -> Iterator[ObjectStore]:
-    storage, area = made(honest, "run", request.node.name.replace("[", "-").replace("]", ""))
+    storage, area = create_target(honest, "run", request.node.name.replace("[", "-").replace("]", ""))
     attached = open_store(area)
     yield attached
     attached.close()

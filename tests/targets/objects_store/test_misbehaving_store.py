@@ -23,7 +23,7 @@ from pytest_ckpt.targets.objects.errors import CutError, of_answer, without_iden
 from pytest_ckpt.targets.objects.keys import read_prefix
 from pytest_ckpt.targets.objects.store import open_store
 from pytest_ckpt.targets.objects.target import target
-from tests.support.bucket import NAMES, PART, REF, THOROUGH, Phases, loaded, made, save
+from tests.support.bucket import NAMES, PART, REF, THOROUGH, Phases, create_target, loaded, save
 from tests.support.certificates import write_certificate
 from tests.support.targets.object_faults import faulty_store
 from tests.support.targets.object_server import (
@@ -32,15 +32,15 @@ from tests.support.targets.object_server import (
     CREDENTIALS,
     Fault,
     bucket_of,
+    content_of,
     misbehaving_server,
-    what_lies_in,
 )
 
 CUT = r"get: the connection was cut: [\d,]+ of {promised} bytes were received, from byte {offset} on"
 
 
-def test_what_the_store_says_wrong_of_an_object_fails_its_save(server):
-    storage, area = made(server.endpoint, "r")
+def test_a_wrong_answer_of_the_store_about_an_object_fails_its_save(server):
+    storage, area = create_target(server.endpoint, "r")
     store = open_store(area)
     server.faults.append(Fault(request="put", way="lose", key="a.pt"))
     _, sink = save(store, b"bytes")
@@ -50,7 +50,7 @@ def test_what_the_store_says_wrong_of_an_object_fails_its_save(server):
 
 
 def test_a_store_that_is_busy_for_a_moment_is_asked_again_and_counted(server):
-    storage, area = made(server.endpoint, "r")
+    storage, area = create_target(server.endpoint, "r")
     store = open_store(area)
     server.faults.append(Fault(request="put", way="slow down", key="a.pt", times=2))
     _, sink = save(store, b"bytes")
@@ -69,7 +69,7 @@ def unused_endpoint() -> str:
 
 
 def test_where_an_endpoint_is_gone_the_next_one_is_used_for_all_that_follows(server):
-    storage, area = made(server.endpoint, "gone")
+    storage, area = create_target(server.endpoint, "gone")
     gone = unused_endpoint()
     access = dataclasses.replace(area.access, endpoints=(gone, server.endpoint), embedded="both")
     store = open_store(dataclasses.replace(area, access=access))
@@ -85,16 +85,16 @@ def test_where_an_endpoint_is_gone_the_next_one_is_used_for_all_that_follows(ser
     assert storage.clean(area, NAMES, 60.0) == []
 
 
-@pytest.mark.parametrize(("way", "says"), [("slow down", "SlowDown"), ("cut", "the connection was cut")])
+@pytest.mark.parametrize(("way", "expected_text"), [("slow down", "SlowDown"), ("cut", "the connection was cut")])
 @pytest.mark.parametrize(("borne_seconds", "refusals"), [(1000.0, 7), (0.0, 5)])
 def test_what_may_pass_is_borne_as_long_as_is_allowed_and_at_least_five_times(
-    server, borne_seconds, refusals, way, says
+    server, borne_seconds, refusals, way, expected_text
 ):
-    storage, area = made(server.endpoint, "r")
+    storage, area = create_target(server.endpoint, "r")
     access = dataclasses.replace(area.access, borne_seconds=borne_seconds)
     with contextlib.closing(open_store(dataclasses.replace(area, access=access))) as store:
         server.faults.append(Fault(request="put", way=way, key="a.pt", times=refusals))
-        ends = contextlib.nullcontext() if borne_seconds else pytest.raises(OSError, match=says)
+        ends = contextlib.nullcontext() if borne_seconds else pytest.raises(OSError, match=expected_text)
         with ends:
             save(store, b"bytes")
         tally = store.requests()[server.endpoint, "put"]
@@ -104,7 +104,7 @@ def test_what_may_pass_is_borne_as_long_as_is_allowed_and_at_least_five_times(
 
 
 def test_a_connection_that_is_cut_once_is_made_again_at_the_same_endpoint(server):
-    storage, area = made(server.endpoint, "cut")
+    storage, area = create_target(server.endpoint, "cut")
     access = dataclasses.replace(area.access, endpoints=(server.endpoint, unused_endpoint()), embedded="both")
     store = open_store(dataclasses.replace(area, access=access))
     server.faults.append(Fault(request="put", way="cut", key="a.pt", times=1))
@@ -114,8 +114,8 @@ def test_a_connection_that_is_cut_once_is_made_again_at_the_same_endpoint(server
     assert storage.clean(area, NAMES, 60.0) == []
 
 
-def test_a_store_without_checksums_is_taken_by_size_and_etag_and_it_is_told(server):
-    storage, area = made(server.endpoint, "told")
+def test_a_store_without_checksums_is_taken_by_size_and_etag_and_it_is_reported(server):
+    storage, area = create_target(server.endpoint, "told")
     store = open_store(area)
     server.faults += [Fault(request=request, way="no checksum", key="a.pt") for request in ("put", "head")]
     draft, sink = save(store, b"bytes")
@@ -126,7 +126,7 @@ def test_a_store_without_checksums_is_taken_by_size_and_etag_and_it_is_told(serv
 
 @pytest.mark.parametrize("size", [5, PART + 5])
 def test_another_checksum_than_that_of_what_was_sent_fails_the_save(server, size):
-    storage, area = made(server.endpoint, f"other-{size}")
+    storage, area = create_target(server.endpoint, f"other-{size}")
     store = open_store(area)
     server.faults.append(Fault(request="head", way="other checksum", key="a.pt", skip=1))
     _, sink = save(store, bytes(size))
@@ -143,7 +143,7 @@ def test_another_checksum_than_that_of_what_was_sent_fails_the_save(server, size
 )
 def test_a_connection_that_is_cut_is_made_again(server, request_):
     """The client repeats a request whose connection was cut, although the store has executed the request."""
-    storage, area = made(server.endpoint, f"cut-{request_}")
+    storage, area = create_target(server.endpoint, f"cut-{request_}")
     store = open_store(area)
     server.faults.append(Fault(request=request_, way="cut", times=1))
     for name, size in (("a.pt", PART + 5), ("b.pt", 5)):
@@ -170,7 +170,7 @@ def test_an_answer_that_a_cut_connection_makes_shorter_is_no_answer():
             bucket.get("large")
 
 
-def test_an_object_that_is_cut_says_which_bytes_were_promised_and_received():
+def test_an_object_that_is_cut_states_which_bytes_were_promised_and_received():
     class Cuts(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(206)
@@ -193,7 +193,7 @@ def test_an_object_that_is_cut_says_which_bytes_were_promised_and_received():
     assert cut.value.strerror.endswith("cut: 1,500 of 4,000 bytes were received, from byte 1,000 on")
 
 
-def test_a_connection_that_is_reset_in_a_body_says_which_bytes_were_received():
+def test_a_connection_that_is_reset_in_a_body_states_which_bytes_were_received():
     answers = iter([1500, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")])
 
     def readinto(_part):
@@ -214,11 +214,11 @@ def certificate(tmp_path_factory) -> Path:
 
 def test_tls_is_verified_by_the_certificates_that_are_named(certificate):
     with misbehaving_server(certificate=certificate) as server:
-        for endpoint, bundle, says in (
+        for endpoint, bundle, expected_text in (
             (server.endpoint, "", "TLS failed"),
             (server.endpoint.replace("localhost", "127.0.0.1"), str(certificate), "TLS failed"),
         ):
-            with pytest.raises(UsageError, match=says) as refused:
+            with pytest.raises(UsageError, match=expected_text) as refused:
                 target(BUCKET, Access(endpoints=(endpoint,), ca_bundle=bundle)).check()
             assert "AWS_CA_BUNDLE" in refused.value.remedy
         access = Access(endpoints=(server.endpoint,), ca_bundle=str(certificate))
@@ -232,32 +232,32 @@ def test_tls_is_verified_by_the_certificates_that_are_named(certificate):
         assert storage.clean(area, NAMES, 60.0) == []
 
 
-@pytest.mark.parametrize(("request_", "says"), [
+@pytest.mark.parametrize(("request_", "expected_text"), [
     ("abort", "--upload="), ("delete", "objects.remove s3://"),
     pytest.param("put", "s3:PutObject", marks=THOROUGH), pytest.param("list", "s3:ListBucket", marks=THOROUGH),
     pytest.param("begin", "s3:PutObject", marks=THOROUGH), pytest.param("get", "s3:GetObject", marks=THOROUGH),
     pytest.param("uploads", "s3:ListBucketMultipartUploads", marks=THOROUGH),
 ])  # fmt: skip
-def test_each_permission_that_lacks_is_named_before_a_run_without_anybody_s_identity(server, request_, says):
+def test_each_permission_that_lacks_is_named_before_a_run_without_anybody_s_identity(server, request_, expected_text):
     server.faults.append(Fault(request=request_, way="deny", key="TRIAL" if request_ == "get" else ""))
     with pytest.raises(UsageError) as refused:
         target(f"{BUCKET}/ckpt", Access(endpoints=(server.endpoint,))).create_area(f"denied-{request_}")
-    assert says in str(refused.value) or "permissions to put" in str(refused.value)
+    assert expected_text in str(refused.value) or "permissions to put" in str(refused.value)
     assert ACCOUNT not in str(refused.value)
     assert CREDENTIALS["AWS_ACCESS_KEY_ID"] not in str(refused.value)
-    keys, uploads = what_lies_in(server.behind)
+    keys, uploads = content_of(server.behind)
     # Objects that cannot be removed are named, and nothing else is left.
     assert bool([key for key in keys if f"denied-{request_}/" in key]) == (request_ == "delete")
     assert bool([key for key, _ in uploads if f"denied-{request_}/" in key]) == (request_ == "abort")
 
 
-def test_a_bucket_that_may_not_be_listed_is_told_with_the_permission(server):
+def test_a_bucket_that_may_not_be_listed_is_reported_with_the_permission(server):
     server.faults.append(Fault(request="list", way="deny"))
     with pytest.raises(UsageError, match="s3:ListBucket"):
         target(f"{BUCKET}/ckpt", Access(endpoints=(server.endpoint,))).check()
 
 
-def test_an_endpoint_that_names_the_bucket_itself_is_told_with_the_one_that_does_not(monkeypatch):
+def test_an_endpoint_that_names_the_bucket_itself_is_reported_with_the_one_that_does_not(monkeypatch):
     """If the host name of the endpoint contains the bucket, the error proposes the endpoint without the bucket."""
 
     def unknown(*_asked):
@@ -283,6 +283,6 @@ def test_a_connection_is_idle_from_the_end_of_an_answer_on(honest, monkeypatch):
     assert len(connected) == 1
 
 
-def test_identities_are_no_part_of_what_a_store_said():
+def test_identities_are_no_part_of_what_a_store_stated():
     text = f"User arn:aws:iam::{ACCOUNT}:user/me of {ACCOUNT} with AKIAIOSFODNN7EXAMPLE?X-Amz-Signature=abcdef0123"
     assert without_identities(text) == "User arn:*** of *** with ***?X-Amz-Signature=***"

@@ -18,10 +18,10 @@ from pytest_ckpt.sizing.object_parts import MAXIMUM_PARTS, part_bytes
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, read_prefix, sort_out
 from pytest_ckpt.targets.objects.store import open_store
-from tests.support.bucket import NAMES, PART, REF, THOROUGH, Phases, loaded, made, save
+from tests.support.bucket import NAMES, PART, REF, THOROUGH, Phases, create_target, loaded, save
 from tests.support.targets.object_server import (
     Fault,
-    what_lies_in,
+    content_of,
 )
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_an_error_of_the_store_keeps_no_memory_of_its_callers(store):
         gc.enable()
 
 
-def test_parts_that_are_not_whole_or_that_lack_are_refused(store):
+def test_parts_that_are_not_complete_or_that_lack_are_refused(store):
     sink = store.begin(REF, Phases()).create("a.pt", 2 * PART)
     for offset, count in ((1, 100), (0, 100)):
         with pytest.raises(OSError, match="parts are whole"):
@@ -154,7 +154,7 @@ def test_an_object_that_the_marker_does_not_name_is_none_of_the_checkpoint(store
 @pytest.mark.parametrize(
     "location", ["", "Bucket/p", "b", "bu_cket/p", "bucket//p", "bucket/a/../b", "bucket/" + 601 * "x"]
 )
-def test_what_names_no_place_is_refused(location):
+def test_a_target_without_a_location_is_refused(location):
     with pytest.raises(UsageError) as refused:
         read_prefix(location)
     assert refused.value.remedy
@@ -187,22 +187,22 @@ def test_strange_keys_keep_the_marker_of_their_checkpoint():
 
 
 def test_unfinished_uploads_are_aborted_and_strange_ones_named(honest):
-    storage, area = made(honest, "r", "uploads")
+    storage, area = create_target(honest, "r", "uploads")
     store = open_store(area)
     store.begin(REF, Phases()).create("a.pt", 3 * PART).write_at(0, bytearray(PART))
     store.begin(REF, Phases()).create("strange.pt", 3 * PART)
     (left,) = storage.clean(area, NAMES, 60.0)
     assert "strange.pt" in left
     assert f"--endpoint={honest} --upload=" in left
-    assert [key for key, _ in what_lies_in(honest)[1] if "uploads/" in key] == [
+    assert [key for key, _ in content_of(honest)[1] if "uploads/" in key] == [
         f"uploads/pytest-ckpt-r/{checkpoint_key(REF)}/strange.pt"
     ]
     assert storage.clean(area, Names(files={"m": frozenset(("strange.pt",))}), 60.0) == []
-    assert [key for key in what_lies_in(honest)[0] if key.startswith("uploads/")] == []
+    assert [key for key in content_of(honest)[0] if key.startswith("uploads/")] == []
 
 
 def test_a_store_that_does_not_answer_holds_nobody(server):
-    storage, area = made(server.endpoint, "silent")
+    storage, area = create_target(server.endpoint, "silent")
     server.faults.append(Fault(request="list", way="silent"))
     (left,) = storage.clean(area, NAMES, 2.0)
     assert "did not answer for 2 s" in left

@@ -18,8 +18,8 @@ from pytest_ckpt.targets.objects.keys import prefix_of
 from pytest_ckpt.targets.objects.store import open_store
 from pytest_ckpt.targets.objects.target import target
 from pytest_ckpt.targets.owner import OWNER
-from tests.support.bucket import NAMES, PART, REF, Phases, made, save
-from tests.support.targets.object_server import BUCKET, Fault, bucket_of, moto_server, what_lies_in
+from tests.support.bucket import NAMES, PART, REF, Phases, create_target, save
+from tests.support.targets.object_server import BUCKET, Fault, bucket_of, content_of, moto_server
 
 VERSIONED = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
 
@@ -38,12 +38,12 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
 
 def below(endpoint: str, prefix: str) -> list[str]:
     """Return the keys below a prefix in a server's bucket, and the keys of unfinished uploads below it."""
-    keys, uploads = what_lies_in(endpoint)
+    keys, uploads = content_of(endpoint)
     return [key for key in (*keys, *(key for key, _ in uploads)) if key.startswith(f"{prefix}/")]
 
 
 def test_the_command_of_a_leftover_removes_its_objects_and_its_uploads(honest, monkeypatch):
-    storage, area = made(honest, "left", "by hand")
+    storage, area = create_target(honest, "left", "by hand")
     with contextlib.closing(open_store(area)) as store:
         save(store, bytes(5))[1].finish()
         store.begin(REF, Phases()).create("b.pt", 3 * PART).write_at(0, bytearray(PART))
@@ -57,7 +57,7 @@ def test_the_command_of_a_leftover_removes_its_objects_and_its_uploads(honest, m
 
 
 def test_what_a_run_of_another_host_has_there_is_removed_only_where_that_is_known_to_have_ended(honest):
-    storage, area = made(honest, "far", "far away")
+    storage, area = create_target(honest, "far", "far away")
     with contextlib.closing(bucket_of(honest)) as bucket:
         key = f"{prefix_of(area).below}{OWNER}"
         bucket.put(key, json.dumps({**json.loads(bucket.get(key)), "host": "h2"}).encode())
@@ -69,7 +69,7 @@ def test_what_a_run_of_another_host_has_there_is_removed_only_where_that_is_know
 
 
 def test_the_command_of_one_upload_and_of_one_object_remove_these_alone(honest):
-    storage, area = made(honest, "one", "by-one")
+    storage, area = create_target(honest, "one", "by-one")
     with contextlib.closing(open_store(area)) as store:
         save(store, bytes(5))[1].finish()
         for _ in range(2):
@@ -89,7 +89,7 @@ def test_a_place_that_no_run_made_is_not_removed(honest):
     assert "no part of it begins with pytest-ckpt-" in done.stderr
 
 
-def test_a_store_that_refuses_the_removal_is_told_without_a_traceback(server):
+def test_a_store_that_refuses_the_removal_is_reported_without_a_traceback(server):
     server.faults.append(Fault(request="uploads", way="deny"))
     done = run(f"python -m pytest_ckpt.targets.objects.remove s3://{BUCKET}/pytest-ckpt-x --endpoint={server.endpoint}")
     assert done.returncode == 1
@@ -100,7 +100,7 @@ def test_a_store_that_refuses_the_removal_is_told_without_a_traceback(server):
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_bucket_that_may_not_be_asked_for_versions_needs_the_operator_s_word(server):
+def test_a_bucket_whose_versioning_is_unreadable_needs_a_declaration(server):
     server.faults.append(Fault(request="versioning", way="deny"))
     access = Access(endpoints=(server.endpoint,))
     with pytest.raises(UsageError, match="s3:GetBucketVersioning, or set --ckpt-unversioned"):
@@ -117,7 +117,7 @@ def versioned():
         yield endpoint
 
 
-def test_a_bucket_with_versions_is_found_by_its_own_answer_whatever_the_operator_said(versioned):
+def test_a_bucket_with_versions_is_found_by_its_own_answer_whatever_the_operator_stated(versioned):
     storage = target(f"{BUCKET}/trial", Access(endpoints=(versioned,), unversioned=True))
     with pytest.raises(UsageError, match="the bucket keeps versions"):
         storage.check()
@@ -128,7 +128,7 @@ def test_a_bucket_with_versions_is_found_by_its_own_answer_whatever_the_operator
 
 def test_versions_and_markers_that_stay_are_counted_and_the_command_removes_them(versioned, monkeypatch):
     monkeypatch.setattr("pytest_ckpt.targets.objects.target.try_all", lambda *_asked: None)
-    storage, area = made(versioned, "versions", "versions")
+    storage, area = create_target(versioned, "versions", "versions")
     with contextlib.closing(open_store(area)) as store:
         save(store, bytes(5))[1].finish()
     (left,) = storage.clean(area, Names(files={"m": frozenset(("a.pt",))}), 60.0)
@@ -142,7 +142,7 @@ def test_versions_and_markers_that_stay_are_counted_and_the_command_removes_them
 def test_an_object_from_before_versions_stays_below_its_marker_and_is_counted_too(monkeypatch):
     monkeypatch.setattr("pytest_ckpt.targets.objects.target.try_all", lambda *_asked: None)
     with moto_server() as endpoint:
-        storage, area = made(endpoint, "turned-on", "versions")
+        storage, area = create_target(endpoint, "turned-on", "versions")
         with contextlib.closing(open_store(area)) as store:
             save(store, bytes(5))[1].finish()
         with contextlib.closing(bucket_of(endpoint)) as bucket:

@@ -1,0 +1,23 @@
+"""Injects faults while ranks that Open MPI started save. The run ends with a reason, and no process survives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.hosts.fault_runs import FaultTests, RunFault, run_with_faults
+from tests.support.hosts.lab import StepResult, need_hosts
+from tests.support.hosts.storage import HONEST_FUSE
+
+
+@pytest.fixture(scope="module")
+def results(create_home: Callable[[str], Path]) -> dict[RunFault, StepResult]:
+    """Run each fault on the same simulated hosts; return {fault: result of the run}."""
+    need_hosts(HONEST_FUSE, "tc")
+    return run_with_faults(create_home("hosts"), *FaultTests.RUN_FAULTS)
+
+
+class TestFaultsWithOpenMpi(FaultTests):
+    """The inherited tests check the run with each fault."""

@@ -1,0 +1,72 @@
+"""A simulated host with little memory: its memory use stays below the limit, and programs see this limit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import CHECKOUT
+from tests.support.small_memory import cannot, meminfo, small_memory
+
+pytestmark = pytest.mark.thorough
+MIB = 1 << 20
+
+READS_MORE_THAN_FITS = """
+import os, subprocess, sys
+from pathlib import Path
+from pytest_ckpt.support.host_state import memory_limit_bytes, memory_of_host
+from pytest_ckpt.targets.posix.page_cache import resident_bytes
+from tests.support.small_memory import join
+
+group, little, file = map(Path, sys.argv[1:])
+join(group)
+subprocess.run(["mount", "--bind", little, "/proc/meminfo"], check=True)
+with file.open("wb") as written:
+    for _ in range(256):
+        written.write(os.urandom(1 << 20))
+    written.flush()
+    os.fsync(written.fileno())
+with file.open("rb") as read:
+    while read.read(1 << 20):
+        pass
+resident, size = resident_bytes(file, "mincore")
+print(resident, size, memory_of_host()["MemTotal"], memory_limit_bytes())
+"""
+
+
+@pytest.fixture
+def group():
+    if reason := cannot():
+        pytest.skip(reason)
+    with small_memory(96 * MIB) as made:
+        yield made
+
+
+def test_pages_of_what_is_written_and_read_count_and_memory_is_what_it_states(group, tmp_path):
+    little = tmp_path / "meminfo"
+    little.write_text(meminfo(96 * MIB))
+    done = subprocess.run(
+        ["unshare", "--mount", sys.executable, "-c", READS_MORE_THAN_FITS, group, little, tmp_path / "large"],
+        cwd=CHECKOUT,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    resident, size, total, limit = map(int, done.stdout.split())
+    assert (size, total, limit) == (256 * MIB, 96 * MIB, 96 * MIB)
+    assert 0 < resident < 96 * MIB
+
+
+def test_what_is_left_in_it_is_ended_with_it():
+    if reason := cannot():
+        pytest.skip(reason)
+    with small_memory(96 * MIB) as group:
+        sleeper = subprocess.Popen(["sleep", "600"])
+        (group / "cgroup.procs").write_text(str(sleeper.pid))
+    assert sleeper.wait() == -9
+    assert not group.exists()
