@@ -1,11 +1,12 @@
-"""Loads of the engine ``stream`` compared with a plain reader: ``python benchmarks/plain_reader.py DIRECTORY``.
+"""Loads of the engine ``stream`` compared with a plain reader: ``python benchmarks/plain_reader.py``.
 
-A FUSE file system below DIRECTORY delays each read by a log-normal time, 40 ms in the median. The time depends only on
-the file and the offset, so the engine and the plain reader wait equally long for each part of a file.
+The target is a model: a read takes a log-normal time, 40 ms in the median, and then copies bytes from memory. The time
+depends only on the rank and the offset, so both readers wait equally long for each part of a file. No file system and
+no network add to this time.
 
-The engine compares all received bytes. The plain reader has a process for each rank. The threads of a process take the
-parts of the rank's file in order, with direct I/O into one buffer each, and discard the bytes. Both use the same files,
-request size and depth, and run in alternating pairs. The time of the slowest process counts.
+Each process is a rank with one file. The engine compares all bytes that it reads. The plain reader keeps as many reads
+in flight, one thread for each, and discards the bytes. Both run in alternating pairs. All ranks start at the same time;
+the time of the slowest rank counts.
 
 The output is the time of the engine divided by that of the plain reader. The goal is at most 1.03.
 """
@@ -14,112 +15,141 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import mmap
 import multiprocessing
-import os
+import random
 import statistics
-import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
+from typing import Any
 
-from against_fio import Stream, subject
-from caches import drop_caches
+import numpy as np
+from against_fio import shard_of
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from tests.support.targets.misbehaving import misbehaving
+from pytest_ckpt.ranks.content import Content
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.process.job import EngineOptions
 
 _READERS = ("plain", "stream")
+_BLOCK_BYTES = 4096
 
 
-def read_plainly(files: list[Path], request_bytes: int, depth: int) -> float:
-    """Read each file in a process of its own, with ``depth`` threads; return the seconds of the slowest process."""
-    barrier = multiprocessing.Barrier(len(files))
-    times: multiprocessing.Queue[float] = multiprocessing.Queue()
-    processes = [
-        multiprocessing.Process(target=_read_file, args=(file, request_bytes, depth, barrier, times)) for file in files
-    ]
-    for process in processes:
-        process.start()
-    seconds = [times.get() for _ in processes]
-    for process in processes:
-        process.join()
-    return max(seconds)
+class ModelFile:
+    """A rank's file in memory: draft, sink, committed checkpoint and source at the same time."""
+
+    io_mode = "a model"
+    part_bytes = 0
+    alignment = _BLOCK_BYTES
+
+    def __init__(self, rank: int, median_seconds: float, sigma: float) -> None:
+        self._rank, self._median_seconds, self._sigma = rank, median_seconds, sigma
+        self._content = np.empty(0, np.uint8)
+        self.size = 0
+
+    def create(self, name: str, size: int) -> ModelFile:
+        del name
+        self.size = size
+        self._content = np.zeros(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES, np.uint8)
+        return self
+
+    def write_at(self, offset: int, data: Any) -> None:
+        self._content[offset : offset + len(data)] = data
+
+    def source(self, name: str) -> ModelFile:
+        del name
+        return self
+
+    def read_into(self, offset: int, buffer: Any) -> int:
+        factor = random.Random(f"{self._rank}:{offset}").lognormvariate(0, self._sigma)
+        time.sleep(self._median_seconds * factor)
+        count = min(len(buffer), self.size - offset)
+        buffer[:count] = self._content[offset : offset + count]
+        return count
+
+    def finish(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
-def _read_file(
-    file: Path,
-    request_bytes: int,
-    depth: int,
-    barrier: multiprocessing.synchronize.Barrier,
-    times: multiprocessing.Queue[float],
-) -> None:
+def as_rank(rank: int, arguments: argparse.Namespace, barrier: Any, times: Any) -> None:
+    """Save once, then load with both readers in turn. Put (pair, reader, seconds) into the queue ``times``."""
+    request_bytes = arguments.request_kib << 10
+    shard = shard_of(rank, 1, (arguments.file_mib << 20) // 4)
+    activity = Activity()
+    engine = StreamEngine(
+        shard, Content(1), activity, EngineOptions(request_bytes=request_bytes, depth=arguments.depth)
+    )
+    file = ModelFile(rank, arguments.seconds, arguments.sigma)
+    engine.fill(1)
+    engine.save(file, Clock(activity=activity))
+    # Pair 0 is a warm-up. Each reader is first in every second pair, so that a drift favors neither.
+    for pair in range(arguments.pairs + 1):
+        for reader in sorted(_READERS, reverse=bool(pair % 2)):
+            engine.expect(1)
+            clock = Clock(activity=activity)
+            barrier.wait()
+            begin = time.perf_counter()
+            if reader == "stream":
+                engine.load(file, 0, clock)
+            else:
+                read_plainly(file, request_bytes, arguments.depth)
+            seconds = time.perf_counter() - begin - clock.left_out_seconds
+            if reader == "stream":
+                found = engine.verify(1)
+                assert not found.fault_count, found
+            times.put((pair, reader, seconds))
+
+
+def read_plainly(file: ModelFile, request_bytes: int, depth: int) -> None:
+    """Read a file in order, with ``depth`` threads."""
     offsets = itertools.count(0, request_bytes)
-    size = file.stat().st_size
-    # Pages of the buffers exist before the clock starts.
-    buffers = [
-        mmap.mmap(-1, request_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE) for _ in range(depth)
-    ]
 
-    def read(fd: int, buffer: mmap.mmap) -> None:
-        while (offset := next(offsets)) < size:
-            count = os.preadv(fd, [buffer], offset)
-            if count != min(request_bytes, size - offset):
-                raise OSError(f"{file} was shortened: {count} bytes at {offset}")
+    def read() -> None:
+        buffer = np.empty(request_bytes, np.uint8)
+        while (offset := next(offsets)) < file.size:
+            file.read_into(offset, buffer)
 
-    barrier.wait()
-    begin = time.perf_counter()
-    fd = os.open(file, os.O_RDONLY | os.O_DIRECT)
-    threads = [threading.Thread(target=read, args=(fd, buffer)) for buffer in buffers]
+    threads = [threading.Thread(target=read) for _ in range(depth)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    os.close(fd)
-    times.put(time.perf_counter() - begin)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="where the file system is mounted")
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--file-mib", type=int, default=192, help="MiB of the file of each process")
-    parser.add_argument("--request-kib", type=int, default=1024, help="KiB of each request")
-    parser.add_argument("--depth", type=int, default=2, help="requests in flight of each process")
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--file-mib", type=int, default=192, help="MiB of the file of each rank")
+    parser.add_argument("--request-kib", type=int, default=4096, help="KiB of each request")
+    parser.add_argument("--depth", type=int, default=2, help="requests in flight of each rank")
     parser.add_argument("--seconds", type=float, default=0.04, help="median of the time of a read")
     parser.add_argument("--sigma", type=float, default=0.5, help="standard deviation of the logarithm of that time")
     parser.add_argument("--pairs", type=int, default=7)
-    parser.set_defaults(files=1)
     arguments = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(dir=arguments.directory) as home,
-        tempfile.TemporaryDirectory() as scratch,
-        misbehaving(Path(home)) as target,
-    ):
-        directory = target.path / subject().slug
-        directory.mkdir()
-        stream = Stream(arguments, directory, Path(scratch))
-        stream.run("save", 1)
-        files = [directory / names[0] for names in stream.files(1)]
-        target.fault("slow file", seconds=arguments.seconds, sigma=arguments.sigma, is_fixed=True)
-        ratios = []
-        print("pair  plain s  stream s  stream / plain")
-        # Pair 0 is a warm-up. Each reader is first in every second pair, so that a drift favors neither.
-        for pair in range(arguments.pairs + 1):
-            seconds = {}
-            for reader in sorted(_READERS, reverse=bool(pair % 2)):
-                drop_caches(files)
-                if reader == "plain":
-                    seconds[reader] = read_plainly(files, arguments.request_kib << 10, arguments.depth)
-                else:
-                    seconds[reader], _ = stream.run("load", 1)
-            if pair:
-                ratios.append(seconds["stream"] / seconds["plain"])
-                print(f"{pair:4}  {seconds['plain']:7.3f}  {seconds['stream']:8.3f}  {ratios[-1]:14.3f}", flush=True)
-        print(f"median{statistics.median(ratios):>33.3f}")
-        print(f"stream: {stream.facts['direct']}; {stream.facts['buffers']}")
+    barrier, times = multiprocessing.Barrier(arguments.ranks), multiprocessing.Queue()
+    ranks = [
+        multiprocessing.Process(target=as_rank, args=(rank, arguments, barrier, times), daemon=True)
+        for rank in range(arguments.ranks)
+    ]
+    for process in ranks:
+        process.start()
+    slowest: dict[tuple[int, str], float] = {}
+    for _ in range(len(ranks) * len(_READERS) * (arguments.pairs + 1)):
+        pair, reader, seconds = times.get()
+        slowest[pair, reader] = max(seconds, slowest.get((pair, reader), 0.0))
+    print("pair  plain s  stream s  stream / plain")
+    ratios = []
+    for pair in range(1, arguments.pairs + 1):
+        plain, stream = (slowest[pair, reader] for reader in _READERS)
+        ratios.append(stream / plain)
+        print(f"{pair:4}  {plain:7.3f}  {stream:8.3f}  {ratios[-1]:14.3f}")
+    print(f"median{statistics.median(ratios):>33.3f}")
 
 
 if __name__ == "__main__":

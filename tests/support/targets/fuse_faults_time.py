@@ -20,8 +20,6 @@ class SlowFile(Fault, name="slow file"):
     seconds = 0.05
     # The standard deviation of the logarithm of the time; its median is ``seconds``.
     sigma = 0.0
-    # The time of a call depends only on its file and offset, so two readers of a file have equal times.
-    is_fixed = False
     writes_only = False
 
     def begin(self):
@@ -35,14 +33,12 @@ class SlowFile(Fault, name="slow file"):
     def write(self, proceed, call, handle, offset, data):
         return self._later(proceed, call, handle, offset, data)
 
-    def _later(self, proceed, call, handle, offset, data):
+    def _later(self, proceed, *arguments):
         self.hit()
         with self.lock:
-            if self.is_fixed:
-                self.random.seed(f"{os.readlink(f'/proc/self/fd/{handle.fd}')}:{offset}")
             factor = self.random.lognormvariate(0, self.sigma)
         self.pause(self.seconds * factor)
-        return proceed(call, handle, offset, data)
+        return proceed(*arguments)
 
 
 class SlowMetadata(Fault, name="slow metadata"):
