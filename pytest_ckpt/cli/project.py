@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt import __version__
 from pytest_ckpt.cli.console import print_lines
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.units import parse_size
+from pytest_ckpt.support.units import counted, format_percent, format_rate, parse_size
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping, Sequence
 
+    from pytest_ckpt.analysis.client_counts import CountedRates, Projection
     from pytest_ckpt.facts.measurement import OperationKind
 
 HELP = "project save and load rates to more clients, from one run with several client counts or several runs"
@@ -22,6 +25,7 @@ DESCRIPTION = (
     "it. A projection is not certified."
 )
 _MAXIMUM_CLIENTS = 1_000_000
+SCHEMA = "pytest-ckpt/projection/1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
     from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415
-    from pytest_ckpt.report.projection import document_of, projection_lines  # noqa: PLC0415
 
     clients = _clients(args.clients)
     bounds = [bound for bound in (_rate(args, "ceiling"), _rate(args, "client_rate")) if bound]
@@ -77,12 +80,47 @@ def run(args: argparse.Namespace) -> int:
             f"Name a run with --ckpt-suite=scaling, or runs of one model: {MINIMUM_COUNTS} counts are needed, or more, "
             "such as 1, 2, 4 and 8 hosts.",
         )
-    projected = document_of(rows, notices)
+    projected = _document(rows, notices)
     if args.json:
         print(json.dumps(projected, indent=1))
     else:
-        print_lines(projection_lines(projected))
+        print_lines(_lines(projected))
     return 0
+
+
+def _document(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequence[str]) -> dict[str, Any]:
+    """Return the measured and projected rates in plain JSON types, in bytes a second."""
+    from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
+
+    return {
+        "schema": SCHEMA,
+        "tool": f"pytest-ckpt {__version__}",
+        "notices": list(notices),
+        "rows": [{**to_plain(counted), "projection": to_plain(projection)} for counted, projection in rows],
+    }
+
+
+def _lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the measured and projected rates as lines of text."""
+    lines = [*document["notices"], "Projected from measured rates. A projection is not certified."]
+    for row in document["rows"]:
+        lines += ["", f"{row['name']}, {row['kind']}s, by {row['unit']}:"]
+        for count, rates in row["rates"].items():
+            mean = format_rate(sum(rates) / len(rates))
+            lines.append(f"  {int(count):>9,}  {mean}, the mean of {counted(len(rates), row['kind'])}")
+        lines.append(_line(row["projection"]))
+    return lines
+
+
+def _line(found: Mapping[str, Any]) -> str:
+    between = f"{format_rate(found['low'])} to {format_rate(found['high'])}"
+    if found["unavailable_reason"]:
+        return f"  {found['clients']:>9,}  no projection, only bounds: {between}; {found['unavailable_reason']}"
+    error = format_percent(found["leave_one_out_error"], digits=2)
+    return (
+        f"  {found['clients']:>9,}  {format_rate(found['median'])} projected, 90 % interval {between} (model "
+        f"{found['model']}; left out, a count is missed by {error})"
+    )
 
 
 def _clients(text: str) -> int:
