@@ -82,11 +82,11 @@ def test_a_visible_checkpoint_is_complete(observation: Observation, maximum: flo
     "STALE",
     title="No client works with old names or attributes",
     severity="advisory",
-    source="our limit: 1 s; storage acceptance list of NVIDIA, HSS17 and N-011",
+    source="our limit: 1 s; storage acceptance list of NVIDIA, HSS17, N-011 and N-012",
     needs=("paths",),
     next_step=_CLIENTS,
     help="STALE, VISIBLE, NAMES on NFS",
-    also_known_as=("NVIDIA HSS17",),
+    also_known_as=("NVIDIA HSS17", "NVIDIA N-012 (check attributes)"),
 )
 def test_no_client_uses_stale_names(observation: Observation, maximum: float | None) -> Decision:
     """One second after a change all clients agree on names, sizes and times, including new names.
@@ -381,11 +381,11 @@ def test_no_call_blocks_for_long(observation: Observation, maximum: float | None
     "CAPABILITIES",
     title="What else the file system offers",
     severity="advisory",
-    source="other features that frameworks and operators use; storage acceptance list of NVIDIA, HSS14 (locks)",
+    source="other features that frameworks and operators use; storage acceptance list of NVIDIA, HSS14 and N-010 (locks)",
     needs=("paths",),
     next_step=_REPRODUCE,
     help="A check of the target's behaviour failed",
-    also_known_as=("NVIDIA HSS14 (check flock)",),
+    also_known_as=("NVIDIA HSS14 (check flock)", "NVIDIA N-010 (check flock-second-client)"),
 )
 def test_file_system_capabilities(observation: Observation, maximum: float | None) -> Decision:
     """Locks, links, times, free space, names and further calls work as documented.

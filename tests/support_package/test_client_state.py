@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 
 import pytest
 
@@ -16,6 +17,7 @@ from pytest_ckpt.support.host_state import (
     readahead_state,
     version_state,
 )
+from tests.support.doc_pages import DOCS
 
 ROUTES = (
     "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
@@ -161,3 +163,16 @@ def test_gates_can_demand_them(plant):
 
 def test_this_process_has_cores():
     assert cores_of_this_process()
+
+
+def test_the_demands_for_a_storage_acceptance_list_are_met_or_not_by_facts_of_a_client(plant, links):
+    """The page docs/rfp.md states a demand on clients for the lines N-014 to N-018 of NVIDIA's list."""
+    page = (DOCS / "rfp.md").read_text()
+    demands = re.findall(r"`(client\.\w+ [<>=!]+ [\w.]+)`", page.partition("N-014")[2])
+    root = plant(**{"sys/module/lustre/version": "2.15.3", "sys/class/bdi/0:52/read_ahead_kb": "16384"})
+    facts = mount_state("nfs4", "rw,vers=4.1,nconnect=8,proto=rdma", links) | version_state("lustre", root)
+    facts |= readahead_state("nfs4", "0:52", root)
+    assert len(dict.fromkeys(demands)) == 5
+    assert unmet_demands(demands, {"node1": facts}) == []
+    other = mount_state("nfs4", "rw,vers=3,proto=tcp", links) | {"client_module": "nfs", "readahead_kib": "128"}
+    assert len(unmet_demands(list(dict.fromkeys(demands)), {"node1": other})) == 5
