@@ -176,6 +176,11 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
         f"each rank, each with a save and a load of a scratch checkpoint of {format_bytes(ramp.bytes)}, "
         f"twice; at most {format_bytes(MAXIMUM_BUFFERS_BYTES)} of buffers on each rank"
     )
+    depths: dict[str, list[str]] = {}
+    for depth, memory in planned.memory_after_ramp.items():
+        depths.setdefault(format_bytes(memory), []).append(str(depth))
+    after = "; ".join(f"{memory} with {', '.join(of)} in flight" for memory, of in depths.items())
+    yield f"         after the ramp, memory for the largest rank: {after}"
 
 
 def _confidence(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:

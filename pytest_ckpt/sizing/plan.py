@@ -41,6 +41,8 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_ckpt.facts.models import Model
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.subject import Subject
@@ -67,9 +69,11 @@ class PlannedCheckpoint:
     """One planned measurement: a layout, its demands on the storage, and its needs, in bytes.
 
     ``checkpoint_bytes`` is the space of one checkpoint. ``space_bytes`` is the space of all checkpoints that exist at
-    the same time. ``rank_memory_bytes`` is the memory of each rank. ``state_bytes`` is the memory that grows with the
-    model. ``not_run`` is the reason if the measurement cannot run as requested. ``rehearsal`` is the reason if it can
-    run but cannot be certified. ``scenarios`` describes additional measurements.
+    the same time. ``rank_memory_bytes`` is the memory of each rank, with the largest depth that a ramp tries.
+    ``memory_after_ramp`` is the memory of the largest rank after the ramp, by the depth that it finds.
+    ``state_bytes`` is the memory that grows with the model. ``not_run`` is the reason if the measurement cannot run as
+    requested. ``rehearsal`` is the reason if it can run but cannot be certified. ``scenarios`` describes additional
+    measurements.
 
     The following fields are None if not used. ``deltas`` defines which saves contain only changed pages. ``drains``
     defines which saves are drained from a local tier. ``pace`` is the pace of saves during other work. ``ramp`` finds
@@ -90,6 +94,7 @@ class PlannedCheckpoint:
     not_run: str
     rehearsal: str
     scenarios: tuple[str, ...]
+    memory_after_ramp: Mapping[int, int]
     deltas: DeltaRule | None = None
     drains: DrainRule | None = None
     pace: PacedSaves | None = None
@@ -339,25 +344,28 @@ def _plan_checkpoint(
     request_bytes, ramp = _request_bytes(settings, target, shards), None
     if engine.name == STREAM and not settings.io_depth:
         ramp = planned_ramp(shards, asks, request_bytes=request_bytes, operations=settings.operations)
-    # The memory is for the largest number of requests in flight that a ramp may find.
-    depth = settings.io_depth or (ramp.largest_depth if ramp else USUAL_DEPTH)
-    extra = engine.memory.process_bytes + (RAMP_BYTES if ramp and ramp.depths else 0)
-    if drains:
-        extra += drain_buffers_bytes(settings.io_size_bytes, depth)
-    if engine.name == STREAM:
-        extra += beyond_usual_bytes(request_bytes, depth)
+    extra = engine.memory.process_bytes
     if strategy.own_process:
         # The process imports the same libraries as a rank; the copy in shared memory is counted once.
         extra += engine.memory.process_bytes
-    if strategy.compresses:
-        # A thread for each request in flight, and one that generates the next bytes.
-        extra += THREAD_BYTES * (depth + 1)
     if settings.includes_contention:
         extra += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)
     names = _many_names(settings, strategy, files)
     if names:
         extra += names.memory_bytes(shards.processes)
-    memory = [bytes_of_state + extra for bytes_of_state in state]
+
+    def of_depth(depth: int) -> int:
+        """Return the memory of a rank that depends on the number of requests in flight."""
+        drained = drain_buffers_bytes(settings.io_size_bytes, depth) if drains else 0
+        streamed = beyond_usual_bytes(request_bytes, depth) if engine.name == STREAM else 0
+        # A thread for each request in flight, and one that generates the next bytes.
+        compressed = THREAD_BYTES * (depth + 1) if strategy.compresses else 0
+        return drained + streamed + compressed
+
+    depths = ramp.depths if ramp else ()
+    # The memory is for the largest number of requests in flight that a ramp may find.
+    largest = of_depth(settings.io_depth or (ramp.largest_depth if ramp else USUAL_DEPTH))
+    memory = [bytes_of_state + extra + largest + (RAMP_BYTES if depths else 0) for bytes_of_state in state]
     pace = paced_saves(shards, asks.save_limit_seconds, engine) if settings.includes_contention else None
     return PlannedCheckpoint(
         layout=shards,
@@ -377,6 +385,7 @@ def _plan_checkpoint(
         not_run=not_run,
         rehearsal=rehearsal,
         scenarios=scenarios(settings, pace, names, engine, strategy),
+        memory_after_ramp={depth: max(state) + extra + of_depth(depth) for depth in depths},
         deltas=rule,
         drains=drains,
         pace=pace,
@@ -520,6 +529,7 @@ def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str
         "memory_bytes": {
             "largest_rank": planned.largest_rank_memory_bytes,
             "largest_host": max(planned.host_memory_bytes),
+            "after_ramp": {str(depth): memory for depth, memory in planned.memory_after_ramp.items()},
         },
         "demand": to_plain(planned.demand),
         "not_run": planned.not_run or None,

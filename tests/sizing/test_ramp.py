@@ -85,3 +85,11 @@ def test_without_a_ramp_the_plan_states_why():
 def test_a_number_that_is_set_or_an_engine_without_requests_has_no_ramp():
     assert planned(engine="stream:depth=16").ramp is None
     assert planned(engine="torch").ramp is None
+
+
+def test_the_memory_after_a_ramp_is_planned_for_each_depth_that_it_may_find():
+    checkpoint = planned()
+    assert tuple(checkpoint.memory_after_ramp) == checkpoint.ramp.depths
+    for depth, memory in checkpoint.memory_after_ramp.items():
+        assert memory == planned(engine=f"stream:depth={depth}").largest_rank_memory_bytes
+    assert planned(engine="stream:depth=2").memory_after_ramp == {}
