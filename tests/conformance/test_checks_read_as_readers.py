@@ -57,11 +57,11 @@ os.pread = lambda fd, length, offset: true_pread(fd, min(length, 100), offset)
 LOSER_WRITES = """
 from pytest_ckpt.conformance.posix import races
 true_create = races.create_names
-def create_names(path, *, names, who):
-    done = true_create(path, names=names, who=who)
+def create_names(path, *, names, racer_name):
+    done = true_create(path, names=names, racer_name=racer_name)
     for name in set(names) - set(done["won"]):
         with open(f"{path}/{name}", "w") as file:
-            file.write(who)
+            file.write(racer_name)
     return done
 races.create_names = create_names
 """

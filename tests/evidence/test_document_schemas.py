@@ -31,6 +31,7 @@ RESULT = {
     "outcomes": {"SAVE": "met", "LOAD": "met"}, "verdict": "both in time", "grade": "rehearsal", "grade_reasons": [],
     "sufficient_up_to_accelerators": {
         "subject": "llama3-8b-full", "save": 1, "load": None, "overall": None, "projected": False,
+        "is_load_proven": True,
     },
     "exit_code": 8,
 }  # fmt: skip

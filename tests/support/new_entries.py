@@ -136,7 +136,7 @@ def test_all_saves_together_meet_the_budget(saves: Operations, limits: ClusterLi
             ),
             (
                 "tests/support/targets/fuse_faults_errors.py",
-                "class NobodyLocks(",
+                "class LockAlwaysFails(",
                 '''class ModesAreLost(
     Fault,
     name="permissions are lost",
@@ -274,7 +274,7 @@ def test_a_load_that_is_made_again_meets_the_limit(
             ),
             (
                 "tests/support/golden_cases_of_patterns.py",
-                '    "STORM": of_pattern("storm")',
+                '    "STORM": pattern_cases("storm")',
                 """    "AGAIN": {
         "met": measurement(patterns=Patterns(again=LoadedAgain(seconds=1.0))),
         "too slow": measurement(patterns=Patterns(again=LoadedAgain(seconds=1e9))),
