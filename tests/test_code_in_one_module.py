@@ -32,7 +32,7 @@ def uses(path: Path, name: str) -> bool:
 
 
 @pytest.mark.parametrize("what", PLACES)
-def test_it_exists_in_only_one_module(what: str) -> None:
+def test_a_name_is_used_in_only_one_module(what: str) -> None:
     name, below, place = PLACES[what]
     assert [str(path) for path in FILES if str(path).startswith(below) and uses(path, name)] == [place]
 
@@ -48,9 +48,7 @@ def test_it_exists_in_only_one_module(what: str) -> None:
         ({}, 8, ": not everything required was run", "Nothing failed, but not everything"),
     ],
 )
-def test_page_and_terminal_state_the_same_of_a_rehearsal(
-    change: Document, exit_code: int, terminal: str, page: str
-) -> None:
+def test_page_and_terminal_agree_on_a_rehearsal(change: Document, exit_code: int, terminal: str, page: str) -> None:
     document = report_pages.document("rehearsal")
     document["requirements"][0] |= change
     document["exit_code"] = exit_code

@@ -83,7 +83,7 @@ def test_each_planned_miss_takes_more_trials(confidence, share, misses):
     assert fewer < more
 
 
-def test_a_plan_that_shows_less_than_ten_of_ten_is_distinguished():
+def test_a_plan_that_shows_less_than_ten_of_ten_is_marked():
     assert shows_ten_of_ten(0.99, 0.95, 1)
     assert shows_ten_of_ten(0.75, 0.95, 1)
     assert not shows_ten_of_ten(0.5, 0.5, 1)
@@ -91,7 +91,7 @@ def test_a_plan_that_shows_less_than_ten_of_ten_is_distinguished():
 
 
 @given(st.integers(1, 2_000), st.data())
-def test_what_is_printed_is_never_more_than_what_was_shown(trials, data):
+def test_a_printed_share_never_exceeds_the_exact_share(trials, data):
     met = data.draw(st.integers(0, trials))
     exact, shown = least_share(trials, met), shown_share(trials, met)
     assert shown <= exact < shown + 0.001
@@ -107,7 +107,7 @@ def test_k_factors_are_those_of_published_tables(count, share, confidence, k):
     assert k_factor(count, share, confidence) == pytest.approx(k, abs=0.0015)
 
 
-def test_the_bound_holds_as_often_as_it_states_where_times_are_log_normal():
+def test_the_95_percent_bound_holds_in_95_percent_of_draws_of_log_normal_times():
     """In 95 % of 2,000 draws, the bound from ten log-normal times is above the true 99 % quantile, exp(2.33).
 
     The test accepts a deviation of 1.5 percentage points, which is three standard deviations.
@@ -118,7 +118,7 @@ def test_the_bound_holds_as_often_as_it_states_where_times_are_log_normal():
     assert held / 2_000 == pytest.approx(0.95, abs=0.015)
 
 
-def test_the_fit_distinguishes_log_normal_times_from_one_outlier():
+def test_one_outlier_among_log_normal_times_makes_the_fit_doubtful():
     steady = [math.exp(0.1 * z) for z in (-1.5, -1.0, -0.6, -0.3, -0.1, 0.1, 0.3, 0.6, 1.0, 1.5)]
     assert tolerance(steady).fit > 0.99
     assert not tolerance(steady).is_doubtful

@@ -35,7 +35,7 @@ def decide(tmp_path, capsys):
     return decided
 
 
-def test_encryption_that_costs_little_is_met_and_states_what_was_reported(decide):
+def test_cheap_encryption_is_met_and_the_verdict_quotes_the_declared_encryption(decide):
     code, outcome, because = decide(OFF, ON, save=0.103, load=0.051)
     assert (code, outcome) == (0, "met"), because
     assert "Saves of llama3-8b-open-2 take 1.0" in because

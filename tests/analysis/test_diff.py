@@ -54,7 +54,7 @@ def test_two_runs_of_the_same_show_no_change(runs, capsys):
         assert o["low"] < 1 < o["high"]
 
 
-def test_what_was_changed_is_named_and_what_passes_by_is_not(runs, capsys):
+def test_diff_names_changes_and_omits_temporary_state(runs, capsys):
     document = diff(runs, "first", "other", capsys)
     assert rows(document, "settings") == {"--ckpt-save-budget": ("5%", "3%")}
     assert rows(document, "versions") == {"torch": ("2.13.0", "2.14.0")}

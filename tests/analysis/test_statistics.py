@@ -176,7 +176,7 @@ def test_the_interval_covers_what_it_promises_about():
     assert sum(f.low <= 1.2 <= f.high for f in found) / len(found) >= 0.9
 
 
-def test_of_too_few_values_there_is_no_interval():
+def test_too_few_values_give_no_interval():
     found = ratio_of_medians([1.0, 1.1, 1.2], [2.0, 2.1, 2.2])
     assert (found.low, found.high, found.is_change) == (None, None, False)
 
@@ -227,14 +227,14 @@ def test_it_grows_with_the_logarithm_of_the_ranks() -> None:
     assert each[1] - each[0] == pytest.approx(math.log(10) / 20, rel=0.3)
 
 
-def test_ranks_that_are_all_alike_stay_so_and_few_times_state_nothing() -> None:
+def test_equal_ranks_give_equal_bounds_and_too_few_times_give_none() -> None:
     found = slowest_of([1.0] * MINIMUM_TIMES, 1_000)
     assert found is not None
     assert (found.low, found.expected, found.high) == (1.0, 1.0, 1.0)
     assert slowest_of([1.0] * (MINIMUM_TIMES - 1), 1_000) is None
 
 
-def test_a_tail_that_few_ranks_make_is_less_sure_and_that_of_one_is_no_evidence_about_others() -> None:
+def test_few_slow_ranks_widen_the_interval_and_one_slow_rank_gives_none() -> None:
     """The interval is wider if two ranks are slow than if all eight are; one slow rank gives no interval."""
     chance = random.Random("slow server")
 

@@ -58,7 +58,7 @@ def test_background_saves_put_more_work_at_risk() -> None:
     assert found.met_save.sum() / found.failures.sum() == pytest.approx(0.5, abs=0.03)
 
 
-def test_what_is_drained_seldom_loses_more_where_only_the_target_is_left() -> None:
+def test_rare_drains_lose_more_training_time_if_only_the_target_survives() -> None:
     mttf = FAILURES.mttf_seconds(16_000)
     interval, every, share, drain = mttf / 20, 10, 0.2, mttf / 10
     times = MeasuredTimes(lost_seconds=(2.0,), background_seconds=(drain,), load_seconds=(60.0,), every=every,

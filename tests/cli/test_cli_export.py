@@ -104,7 +104,7 @@ def test_unsynced_files_are_not_reported_as_synced(exported):
     assert metadata["parameters"]["checkpoint"]["fsync"] is False
 
 
-def test_what_the_run_proves_beyond_it_lies_beside(exported):
+def test_results_beyond_the_mlperf_format_are_in_a_separate_file(exported):
     document, directory, _ = exported()
     top = Path(*directory.parts[: directory.parts.index("not-a-submission")])
     beside = json.loads((top / "pytest-ckpt.json").read_text())
@@ -156,7 +156,7 @@ def test_tensors_that_the_format_cannot_represent_are_refused(tmp_path, capsys, 
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_there_is_left_alone(tmp_path, capsys):
+def test_an_existing_output_directory_is_left_unchanged(tmp_path, capsys):
     write_run(tmp_path / "run", options=FULL)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("x")

@@ -97,7 +97,7 @@ def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directori
     }
 
 
-def test_lines_state_that_nothing_is_certified(project) -> None:
+def test_the_text_states_that_a_projection_is_not_certified(project) -> None:
     text = project()
     assert "A projection is not certified" in text
     assert "90 % interval" in text

@@ -65,7 +65,7 @@ def test_the_best_interval_loses_least(rows) -> None:
         assert other["goodput"] < best["goodput"]
 
 
-def test_the_rules_are_those_of_the_run_unless_others_are_stated(rows) -> None:
+def test_the_simulation_uses_the_rules_of_the_run_unless_options_override_them(rows) -> None:
     (own,) = rows("--cluster=16000")
     (other,) = rows("--cluster=16000", "--ckpt-failures=mttf:500000h", "--ckpt-checkpoints-per-failure=10")
     assert own["interval_seconds"] == pytest.approx(556.8, rel=0.01)
@@ -81,7 +81,7 @@ def test_a_restart_and_bursts_cost_what_they_cost(rows) -> None:
     assert burst["goodput"] != usual["goodput"] != weibull["goodput"]
 
 
-def test_lines_and_page_state_that_nothing_is_certified(simulate, tmp_path) -> None:
+def test_the_text_and_the_page_state_that_nothing_is_certified(simulate, tmp_path) -> None:
     page = tmp_path / "simulated.html"
     text = simulate("--cluster=1000,16000", f"--html={page}")
     assert "A simulation is not certified" in text

@@ -58,7 +58,7 @@ def test_every_figure_is_that_of_a_plan(rows, capsys) -> None:
         assert row[name] == demand[name]
 
 
-def test_what_is_kept_makes_capacity_and_drive_writes(rows) -> None:
+def test_kept_checkpoints_determine_capacity_and_drive_writes(rows) -> None:
     words = ("--keep-last=2", "--keep-daily=8", "--copies=2", "--erasure-overhead=50%", "--write-amplification=3")
     (row,) = rows("--model=llama3-8b", *words)
     assert row["capacity_bytes"] == 20 * row["checkpoint_bytes"]
@@ -86,14 +86,14 @@ def test_a_row_for_each_model_and_cluster_and_a_formula_for_each_figure(size, ro
 
 
 @pytest.mark.parametrize("budget", ["1%", "2%"])
-def test_other_load_budgets_are_shown_next_to_the_one_of_the_run(size, budget: str) -> None:
+def test_all_load_budgets_are_shown_whichever_is_chosen(size, budget: str) -> None:
     """The same four load budgets are shown, whichever budget is chosen."""
     text = size("--cluster=16000", "--model=llama3-405b", f"--ckpt-load-budget={budget}")
     words = "102 GB/s in 55.7 s 51 GB/s in 111 s 25.5 GB/s in 3.71 min 10.2 GB/s in 9.28 min"
     assert words in " ".join(text.split())
 
 
-def test_a_larger_cluster_requires_more(rows) -> None:
+def test_the_required_rate_grows_with_the_cluster(rows) -> None:
     found = [rates_of(row)["sync"] for row in rows("--model=llama3-1t", "--cluster=1000,16000,100000")]
     assert found == sorted(found)
     assert found[-1] == pytest.approx(100 * found[0])

@@ -144,7 +144,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @needs_library
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_the_library_cannot_count_is_refused_in_a_sentence(listed, name: str) -> None:
+def test_a_model_that_the_library_cannot_count_is_refused_in_one_line(listed, name: str) -> None:
     given, what = REFUSED[name]
     with pytest.raises(ValueError, match=re.escape(what)) as error:
         numbers_of(listed[name], given)

@@ -94,7 +94,7 @@ def test_the_same_model_has_the_workload_s_count(chosen) -> None:
     )
 
 
-def test_a_toml_file_states_what_a_configuration_states(chosen) -> None:
+def test_a_toml_file_defines_the_same_model_as_a_configuration(chosen) -> None:
     text = """
 layers = 32
 hidden = 4096
@@ -185,7 +185,7 @@ def test_an_optimizer_that_is_none(chosen, text: str, what: str) -> None:
         chosen("a.toml", SMALL + PARALLEL, ckpt_optimizer=text)
 
 
-def test_what_is_reported_beside_a_file_stands_above_it(chosen) -> None:
+def test_values_on_the_command_line_override_the_model_file(chosen) -> None:
     model = chosen("small.toml", SMALL + PARALLEL, "tp=2,dp=4,zero=1")
     assert (model.tensor_parallel, model.processes, model.zero_stage) == (2, 8, 1)
     assert model.name != chosen("small.toml", SMALL + PARALLEL).name
@@ -200,7 +200,7 @@ def test_files_are_shown_next_to_models_of_the_workload(tmp_path, monkeypatch) -
     assert [m.name for m in resolve({"ckpt_model": "all,./small.toml"}, {}).models][: len(MODELS)] == list(MODELS)
 
 
-def test_what_a_run_kept_needs_no_file(chosen) -> None:
+def test_a_model_recorded_in_a_run_needs_no_file(chosen) -> None:
     model = chosen("small.toml", SMALL + PARALLEL)
     kept = recorded_models([{"model": "llama3-8b"}, {"model": model.name, "definition": to_plain(model)}])
     Path("small.toml").unlink()

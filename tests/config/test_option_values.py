@@ -57,7 +57,7 @@ def test_hosts_come_from_a_file_of_open_mpi_or_slurm(tmp_path):
     assert [(h.name, h.slots) for h in settings_of({"hosts": f"@{file}"}).hosts] == [("n1", 4), ("n2", 2), ("n3", 1)]
 
 
-def test_processes_are_the_slots_of_the_hosts_unless_stated():
+def test_the_number_of_ranks_is_the_sum_of_the_slots_unless_given():
     assert settings_of({"hosts": "n1:4,n2:2"}).ranks == 6
     assert settings_of({"hosts": "n1:4,n2:2", "ranks": "3"}).ranks == 3
 

@@ -99,7 +99,7 @@ def test_every_field_of_the_settings_but_two_is_an_option_s():
     assert sorted([*fields, "effort", "origins"]) == sorted(f.name for f in dataclasses.fields(Settings))
 
 
-def test_what_a_certificate_discloses_is_reported_by_the_option_s_row():
+def test_exactly_the_options_with_the_role_disclosed_are_disclosed():
     gates = Gates(name="", text="")
     for option in OPTIONS:
         if option.key not in FILES:
@@ -221,7 +221,7 @@ def test_an_endurance_lasts_no_longer_than_it_can_be_recorded():
         settings_of({"duration": "721h"})
 
 
-def test_a_wrong_value_states_where_it_was_written(tmp_path):
+def test_the_error_about_a_wrong_value_names_its_source(tmp_path):
     file = tmp_path / "array.toml"
     file.write_text('ckpt_save_budget = "101%"')
     with pytest.raises(UsageError, match=r"--ckpt-save-budget 101% \(in .*array.toml\)"):
@@ -256,7 +256,7 @@ def test_a_parameter_without_a_name_chooses_nothing():
     assert ([strategy.name for strategy in of.strategies], of.step_seconds) == (["async"], 1.0)
 
 
-def test_of_an_option_that_is_given_twice_the_last_names_count_and_all_parameters():
+def test_an_option_given_twice_keeps_the_last_names_and_all_parameters():
     of = settings_of({"suite": "performance,endurance:duration=4h\nserving:readers=2\nnear-full=on"})
     assert of.suites == ("serving",)
     assert (of.duration_seconds, of.serving_readers, of.near_full) == (4 * 3600, 2, True)
@@ -314,7 +314,7 @@ def test_a_parameter_of_several_names_is_written_behind_each(owner):
     assert settings_of({"strategy": f"{owner}:changed=10%"}).changed_pages == 0.1
 
 
-def test_every_parameter_is_written_as_its_row_states(tmp_path):
+def test_every_parameter_is_accepted_in_an_option_and_in_a_file(tmp_path):
     for option in OPTIONS:
         if option.parent in LISTS:
             for owner in option.owners:

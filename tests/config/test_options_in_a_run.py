@@ -35,13 +35,13 @@ def test_a_target_in_the_toml_file_is_enough(run_pytest, pytester):
     assert "missing does not exist" in result.stderr.str()
 
 
-def test_an_empty_line_of_the_configuration_states_nothing(run_pytest, pytester):
+def test_an_empty_configuration_value_counts_as_not_given(run_pytest, pytester):
     pytester.mkdir("target")
     (pytester.path / "pytest.ini").write_text("[pytest]\nckpt_save_budget =\nckpt_target =\n")
     assert run_pytest().ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_the_report_states_where_every_value_came_from_and_discloses_what_is_not_usual(run_pytest, pytester):
+def test_the_report_gives_the_source_of_every_value_and_discloses_unusual_values(run_pytest, pytester):
     pytester.mkdir("target")
     (pytester.path / "array.toml").write_text('ckpt_save_budget = "3%"\nckpt_load_budget = "3%"\n')
     (pytester.path / "pytest.ini").write_text(

@@ -69,7 +69,7 @@ def test_errors_in_the_description_are_named(tmp_path, text, why):
 
 
 @pytest.mark.parametrize("left_out", NEEDED)
-def test_a_run_that_requires_a_description_names_what_it_does_not_report(tmp_path, left_out):
+def test_a_run_that_requires_a_description_names_missing_fields(tmp_path, left_out):
     file = tmp_path / "system.toml"
     table, name = left_out.split(".")
     lines = filled(template()).splitlines()
@@ -83,7 +83,7 @@ def test_a_run_that_requires_a_description_names_what_it_does_not_report(tmp_pat
     assert "doctor --write-system" in refused.value.remedy
 
 
-def test_an_empty_description_lacks_all_mandatory_fields_and_these_suffice():
+def test_an_empty_description_lacks_exactly_the_mandatory_fields():
     assert missing_facts(None) == NEEDED
     enough = {table: {f.name: "x" for f in facts if f.needed} for table, facts in FACTS.items()}
     check_described(enough, "mine")
@@ -96,7 +96,7 @@ def page_of(tmp_path, system, grade="certified"):
     return (tmp_path / "page.html").read_text()
 
 
-def test_a_certificate_without_a_description_reports_it_first(tmp_path):
+def test_a_certificate_without_a_system_description_mentions_this_first(tmp_path):
     page = page_of(tmp_path, None)
     assert "<dt>System</dt><dd>not described" in page
     assert "System under test" not in page
@@ -127,7 +127,7 @@ def test_the_certificate_has_the_bill_of_materials_who_tested_and_what_may_be_qu
 
 
 @pytest.mark.parametrize("grade", ["rehearsal", "not certified", "incomplete"])
-def test_what_is_not_certified_gives_nothing_to_quote(tmp_path, grade):
+def test_an_uncertified_run_gives_no_text_to_quote(tmp_path, grade):
     file = tmp_path / "system.toml"
     file.write_text(filled(template()))
     page = page_of(tmp_path, read_system(file), grade)

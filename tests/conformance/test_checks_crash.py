@@ -102,7 +102,7 @@ def test_acknowledged_saves_survive_real_power_cuts(kind, mount):
         ),
     ],
 )
-def test_what_was_acknowledged_and_not_made_durable_is_missed(kind, sabotage, losses, mount):
+def test_acknowledged_data_that_a_power_cut_loses_are_reported(kind, sabotage, losses, mount):
     point = mount(kind, 320)
     command = f"--power-cut={cut_command(point)}"
     directory = point / "directory"

@@ -50,7 +50,7 @@ def test_without_a_second_client_a_check_of_two_is_not_run(check, tmp_path):
     assert "no second client" in run_check(check, tmp_path).not_run
 
 
-def test_a_second_client_on_other_storage_is_reported(tmp_path):
+def test_a_second_client_on_different_storage_is_reported(tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     sabotage = "from pytest_ckpt.conformance.client import Client\nClient.sees.__kwdefaults__['seconds'] = 0.1"
@@ -150,7 +150,7 @@ os.listdir = lambda path: kept.setdefault(path, real(path))
     ("NAMES.after-change", LISTS_AS_BEFORE, "removed or unknown name in a listing"),
     ("NAMES.after-change", LISTS_WITHOUT_ONE, "name missing in a listing"),
 ])  # fmt: skip
-def test_what_the_writer_does_is_seen(check, sabotage, kind, tmp_path):
+def test_faults_of_the_writer_are_found(check, sabotage, kind, tmp_path):
     assert kind in anomaly_kinds(run_check(check, tmp_path, *elsewhere(tmp_path), sabotage=sabotage, share=0.02))
 
 
@@ -269,7 +269,7 @@ def patient(times):
     ("MKDIR.race-second-client", LOSES + LOSER_IS_BLIND, "directory that was just made cannot be used"),
     ("NAMES.second-client", LISTS_ONE_TWICE, "name listed twice"),
 ])  # fmt: skip
-def test_what_the_other_client_does_is_seen(check, code, kind, tmp_path):
+def test_faults_of_the_other_client_are_found(check, code, kind, tmp_path):
     # Without this limit, the check would wait for a listing that never agrees.
     assert kind in anomaly_kinds(
         run_check(check, tmp_path, *elsewhere(tmp_path, code), share=0.02, sabotage=patient(1))
@@ -281,7 +281,7 @@ def test_what_the_other_client_does_is_seen(check, code, kind, tmp_path):
     ("MKDIR.race", MKDIR_OF_WHAT_IS_THERE, "mkdir with several winners"),
     ("MKDIR.race", LOSER_IS_BLIND, "directory that was just made cannot be used"),
 ])  # fmt: skip
-def test_what_processes_of_this_host_do_is_seen(check, code, kind, tmp_path):
+def test_faults_of_processes_on_this_host_are_found(check, code, kind, tmp_path):
     assert kind in anomaly_kinds(run_check(check, tmp_path, sabotage=every_agent(code), share=0.02))
 
 
@@ -310,7 +310,7 @@ def test_a_permanently_stale_name_ends_the_wait(tmp_path):
     assert seen.facts[SECOND_MOUNT] == f"{here.file_system} {here.options}"
 
 
-def test_a_page_reports_what_is_wrong_with_it():
+def test_each_kind_of_damaged_page_is_identified():
     right = pages_of(7, [1, 1, 2])
     assert page_fault(right, 7, [1, 1, 2]) is None
     flipped = bytearray(right)

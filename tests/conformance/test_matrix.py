@@ -151,6 +151,6 @@ def test_on_healthy_file_systems_nothing_fails(kind: str, create_home) -> None:
         mounts.unmount_all()
 
 
-def test_the_page_states_what_the_tables_state() -> None:
+def test_the_page_contains_the_current_tables() -> None:
     page = conformance_page.PAGE.read_text()
     assert conformance_page.with_tables(page) == page, "run: python -m tests.support.docs_pages.conformance_page"

@@ -52,7 +52,7 @@ def test_an_honest_store_gives_no_alarm(number: int) -> None:
 
 
 @pytest.mark.thorough
-def test_of_a_server_that_others_wrote_the_known_defects_are_found_and_nothing_else() -> None:
+def test_only_the_known_defects_of_a_third_party_server_are_found() -> None:
     with moto_server() as endpoint:
         # This server joins the parts of an object in memory, where 5 GiB do not fit.
         seen = failed(endpoint, sorted(ALL - LARGE))

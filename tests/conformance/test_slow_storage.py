@@ -24,7 +24,7 @@ def test_a_race_whose_time_is_over_is_not_called_met(check, tmp_path):
     assert "of each are needed: while the name was in use, " in seen.not_run
 
 
-def test_what_was_enough_when_the_time_was_over_counts(tmp_path):
+def test_a_race_that_reached_its_minimum_when_the_time_ended_counts(tmp_path):
     race = ObservedRace(context=context(tmp_path, race_seconds=0.0), change="rename", query="read", wanted=9, minimum=2)
     race.changes, race.observations = 2, 5
     assert not race.goes_on(Findings())
@@ -33,7 +33,7 @@ def test_what_was_enough_when_the_time_was_over_counts(tmp_path):
         race.goes_on(Findings())
 
 
-def test_what_went_wrong_is_told_however_few_there_were(tmp_path):
+def test_a_fault_is_reported_even_if_a_race_did_not_reach_its_minimum(tmp_path):
     race = ObservedRace(context=context(tmp_path, race_seconds=0.0), change="rename", query="read", wanted=9, minimum=2)
     race.changes, findings = 1, Findings()
     findings.wrong("name missing", where="file", seen="nothing", expected="the file")
@@ -54,7 +54,7 @@ def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
     assert race.goes_on(Findings())
 
 
-def test_the_same_call_is_reported_once_a_second_at_most(capsys, monkeypatch):
+def test_calls_are_reported_at_most_once_a_second_and_once_per_name(capsys, monkeypatch):
     now = iter([0.0, 0.2, 0.4, 1.3, 1.4])
     monkeypatch.setattr("pytest_ckpt.conformance.process.time.monotonic", lambda: next(now))
     report_call = CallReporter()

@@ -54,7 +54,7 @@ def test_a_hard_link_that_is_read_as_it_was_before_is_called_older_and_not_unkno
     }
 
 
-def test_a_truncating_open_that_hangs_is_named_with_what_the_kernel_states(create_home):
+def test_a_truncating_open_that_hangs_is_named_with_its_kernel_wait_state(create_home):
     """If an open with O_TRUNC hangs, the check names the call and the kernel's wait state.
 
     The test replaces the file by a pipe without a reader.
@@ -112,7 +112,7 @@ def test_a_copy_that_fails_in_another_way_is_named(create_home):
     assert "Input/output error (errno 5) from" in seen.anomalies[0].seen
 
 
-def test_a_file_system_that_ends_below_an_offset_reports_it(mount):
+def test_the_maximum_file_size_is_reported_as_a_fact(mount):
     """The maximum file size of a file system is reported as a fact, not as a fault.
 
     Here it is 4 TiB: ext4 with blocks of 1 KiB.

@@ -79,7 +79,7 @@ WITH_COMMANDS = [page for page in PAGES if any(b.comment.startswith("runs") for 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_example_states_how_it_is_tried(page):
+def test_every_example_has_a_comment_on_how_it_is_tried(page):
     for block in blocks(page):
         if block.language.startswith("{") or README_COMMAND.fullmatch(block.comment):
             continue  # a directive of Sphinx, or a command that .ci/run takes from the README
@@ -91,7 +91,7 @@ def test_every_example_states_how_it_is_tried(page):
         PARSERS[block.language](block.text)
 
 
-def test_untested_properties_are_known():
+def test_the_commands_that_are_not_run_are_exactly_those_listed():
     found: dict[str, list[str]] = {}
     for block in (b for page in PAGES for b in blocks(page)):
         if block.comment.startswith("not run: "):
@@ -107,7 +107,7 @@ def test_a_file_is_shown_as_it_lies_beside_the_page(block):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
-def test_the_commands_of_a_page_do_what_it_states(page, create_home):
+def test_the_commands_of_a_page_do_what_the_page_promises(page, create_home):
     wrong = list(follow(blocks(page), Commands(create_home("examples"))))
     assert not wrong, "\n".join(wrong)
 

@@ -38,11 +38,11 @@ def test_the_page_of_requirements_is_made_from_the_catalogue():
     assert page == requirements_page.with_catalogue(page), "run: python -m tests.support.docs_pages.requirements_page"
 
 
-def test_what_helps_in_a_certificate_is_what_the_page_states():
+def test_the_remedies_in_a_certificate_are_those_of_the_faq():
     assert remedies.FILE.read_text() == remedies.from_the_faq(), "run: python -m tests.support.docs_pages.remedies"
 
 
-def test_what_helps_has_no_link_that_leads_out_of_a_certificate_and_no_example():
+def test_the_remedies_have_no_links_and_no_examples():
     document = json.loads(remedies.FILE.read_text())
     assert set(document) == HEADINGS
     for text in document.values():
@@ -83,7 +83,7 @@ def test_a_gate_table_shows_no_requirements_that_its_targets_cannot_have():
         assert dashes == {"posix-shared", "serving", "posix-local", "gateway"}
 
 
-def test_what_no_run_is_asked_by_itself_is_shown_as_asked_where_it_is_given():
+def test_requirements_that_need_an_input_are_shown_as_advisory_where_given():
     asked = resolve({}, {})
     for requirement in (r for r in REQUIREMENTS.values() if r.suite != "conformance"):
         kinds = {kind for kind in kinds_of(requirement.id).values() if kind.startswith(("required", "advisory"))}

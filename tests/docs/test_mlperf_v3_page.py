@@ -36,7 +36,7 @@ def test_every_row_is_judged_and_none_is_certified(judged):
             assert figure["judged_seconds"] >= figure["published_seconds"]
 
 
-def test_a_row_states_what_is_not_known(judged):
+def test_a_row_shows_which_values_are_unknown(judged):
     for row in judged:
         unknown = list(row.unknown())
         assert any(text.startswith("load 10") for text in unknown)

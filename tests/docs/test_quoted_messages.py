@@ -61,12 +61,12 @@ def is_set(quoted: str) -> bool:
 
 
 @pytest.mark.parametrize(("where", "quoted"), QUOTED, ids=[f"{where} {quoted[:40]}" for where, quoted in QUOTED])
-def test_a_quoted_message_is_what_the_code_states(where, quoted):
+def test_every_quoted_message_occurs_in_the_code(where, quoted):
     assert len(quoted.replace("…", "").strip()) >= MINIMUM_QUOTED, f"{where}: this would match anything: {quoted}"
     assert is_set(quoted), f"{where}: nothing says: {quoted}"
 
 
-def test_a_message_that_nothing_states_is_found():
+def test_a_quoted_message_that_no_code_contains_is_found():
     assert is_set("… is mounted read-only.")
     assert not is_set("… is mounted write-only.")
     assert is_set("… faulty places in the loaded data; first: …")

@@ -203,7 +203,7 @@ def test_a_line_of_a_crontab_holds_nothing_that_cron_takes_for_its_end():
                 assert not re.search(r"(?<!\\)%", line), f"{page.name}: {line}"
 
 
-def test_what_publishes_a_night_does_so_whatever_its_outcome():
+def test_nightly_results_are_published_whatever_the_outcome():
     github = yaml.safe_load((RECIPES / "github-actions.yml").read_text())
     (job,) = github["jobs"].values()
     published = [step for step in job["steps"] if step.get("uses", "").startswith(("mikepenz", "actions/upload"))]

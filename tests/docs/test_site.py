@@ -236,7 +236,7 @@ def test_a_browser_opens_it_without_a_word_on_the_console(page, site, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_browser_states_what_it_was_not_allowed_to_fetch(tmp_path):
+def test_the_console_of_the_browser_shows_a_blocked_fetch(tmp_path):
     (tmp_path / "index.html").write_text('<img src="http://127.0.0.2:9/a.png">')
     with _served(tmp_path) as address:
         _, found = _console(address, tmp_path / "profile")

@@ -106,7 +106,7 @@ def test_each_node_of_a_job_has_its_own_slots(cluster, tasks, slots):
     assert lines == [f"n{number} slots={each}" for number, each in enumerate(slots.split(), start=1)]
 
 
-def test_without_its_hosts_the_job_states_what_is_missing_and_writes_nothing(cluster):
+def test_without_hosts_the_job_names_what_is_missing_and_writes_nothing(cluster):
     code, found = cluster.run(
         "bash slurm.sbatch", CKPT_BIN=str(cluster.programs), SLURM_JOB_ID="4711", SLURM_JOB_NODELIST="nobody",
         SLURM_NTASKS_PER_NODE="2",

@@ -124,7 +124,7 @@ def test_the_engine_torch_ends_with_how_to_install_it(python: Path, tmp_path: Pa
     assert not list((tmp_path / "target").iterdir())
 
 
-def test_doctor_states_what_can_run(python: Path, tmp_path: Path) -> None:
+def test_doctor_lists_what_can_run(python: Path, tmp_path: Path) -> None:
     code, text = run(python, "doctor", "--json", "--ckpt-ranks=1", directory=tmp_path)
     found = {f["name"]: f for f in json.loads(text)["findings"]}
     assert code == 0

@@ -81,7 +81,7 @@ def test_a_store_with_a_fault_is_not_certified(home: Path, store: str, requireme
 
 
 @pytest.mark.alone
-def test_what_one_client_loads_again_is_not_certified(home: Path) -> None:
+def test_loads_by_the_only_client_are_not_certified(home: Path) -> None:
     """With one client, COLD is not proven: a store's declaration that its clients do not cache is not sufficient."""
     run = run_of(home, ONE_CLIENT, SPEED, store=HONEST).run
     assert (run.code, run.document["grade"]) == (8, "incomplete"), run.text

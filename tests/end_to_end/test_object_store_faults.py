@@ -126,7 +126,7 @@ def test_a_connection_that_is_cut_once_in_any_phase_fails_nothing(
 
 
 @pytest.mark.parametrize("request_", ["put", pytest.param("part", marks=THOROUGH)])
-def test_a_store_that_is_busy_for_a_minute_delays_a_save_and_is_reported(
+def test_a_busy_store_delays_a_save_and_is_reported(
     server: Misbehaving, create_home: Callable[[str], Path], request_: Request
 ) -> None:
     """A store answers "slow down" eight times for an object of each rank.
@@ -196,7 +196,7 @@ class RunFault:
     ),
 ])  # fmt: skip
 @THOROUGH
-def test_what_goes_wrong_in_the_middle_has_a_clear_end(
+def test_a_store_that_fails_during_a_run_gives_a_clear_error_and_no_secret(
     server: Misbehaving, create_home: Callable[[str], Path], fault: RunFault
 ) -> None:
     server.faults.append(Fault(request=fault.request, way=fault.way, key=fault.key, skip=fault.skip))

@@ -145,7 +145,7 @@ def test_the_lines_count_what_is_measured_during_the_saves_and_loads(watched: Wa
     assert "save during a deletion" in progress_lines(run.text)[count]
 
 
-def test_retention_states_what_deleting_costs(watched: Watched) -> None:
+def test_retention_measures_the_cost_of_deletions(watched: Watched) -> None:
     found, count = watched.run.measurement()["retention"], len(watched.run.operations("save"))
     assert found["kept"] == 2
     assert len(found["delete_seconds"]) == count - 2

@@ -156,7 +156,7 @@ def test_the_lines_count_every_step_that_ranks_do(run: Run) -> None:
     assert ["left" in line for line in lines] == [True] * (total - 1) + [False]
 
 
-def test_the_report_and_the_certificate_contain_them(run: Run) -> None:
+def test_the_report_and_the_certificate_contain_all_patterns(run: Run) -> None:
     assert jsonschema_validation.violations(run.document, "report") == []
     certificate = (run.report / "certificate.html").read_text()
     for name in PATTERNS:

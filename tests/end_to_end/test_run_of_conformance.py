@@ -37,20 +37,20 @@ def test_on_a_healthy_local_disk_every_check_is_met(local_run: Run) -> None:
     assert {"COMMIT.file", "EXCLUSIVE.create", "NAMES.many", "LIVE.calls", "DURABLE.rank-killed"} <= set(found)
 
 
-def test_what_only_two_clients_can_show_is_no_part_of_a_run_on_local_storage(local_run: Run) -> None:
+def test_checks_that_need_two_clients_are_not_in_a_run_on_local_storage(local_run: Run) -> None:
     assert not [
         name for name in behaviour_outcomes(local_run) if "second" in name or name.startswith(("VISIBLE", "STALE"))
     ]
 
 
-def test_what_was_not_chosen_counts_as_not_run(local_run: Run) -> None:
+def test_requirements_of_suites_that_were_not_selected_are_not_run(local_run: Run) -> None:
     assert local_run.code == 8
     assert local_run.outcomes() == dict.fromkeys(local_run.outcomes(), "not run")
     assert "performance suite not selected" in local_run.verdict("SAVE")["because"].lower()
     assert local_run.document["measurements"] == []
 
 
-def test_what_was_seen_is_kept_with_the_command_that_shows_it_again(local_run: Run) -> None:
+def test_every_observation_is_kept_with_the_command_that_reproduces_it(local_run: Run) -> None:
     seen = {f"{o['requirement']}.{o['subject']}": o for o in local_run.document["observations"]}
     assert set(seen) == set(behaviour_outcomes(local_run))
     for name, observation in seen.items():
@@ -83,7 +83,7 @@ def test_without_the_suite_of_behaviour_a_run_on_shared_terms_is_incomplete(crea
     assert "COMMIT file" in run.text
 
 
-def test_on_shared_terms_a_second_client_and_a_full_volume_are_missed_and_a_power_cut_is_reported(
+def test_the_shared_gate_table_requires_a_second_client_and_a_small_volume_but_no_power_cut(
     runner: Runner,
 ) -> None:
     run = runner.run("--ckpt-gate-table=posix-shared", "--ckpt-suite=conformance", "-k", "LIVE or CAPABILITIES", *TINY)
@@ -167,7 +167,7 @@ def test_a_relaxed_limit_appears_in_the_report_and_the_certificate(runner: Runne
 
 
 @pytest.mark.thorough
-def test_on_shared_terms_with_all_that_is_requested_every_check_is_made_and_met(runner: Runner, mount) -> None:
+def test_with_all_inputs_every_check_of_the_shared_gate_table_is_met(runner: Runner, mount) -> None:
     """With a second client, power cuts and a small volume, every check runs and passes on a target without faults."""
     need_fuse()
     with misbehaving(runner.home, second=True) as target, misbehaving(mount("tmpfs", 96)) as small:
@@ -228,7 +228,7 @@ def test_a_target_whose_client_dies_is_reported_once(runner: Runner, create_home
     assert all("The target answers " in each and " since check " in each for each in because), because
 
 
-def test_a_volume_to_fill_of_another_kind_is_no_evidence_about_the_target(runner: Runner, mount) -> None:
+def test_a_small_volume_of_another_kind_is_no_evidence_about_the_target(runner: Runner, mount) -> None:
     small = mount("tmpfs", 96)
     words = (*LOCAL, "--ckpt-suite=conformance", f"--ckpt-small-volume={small}", "-k", "FULL")
     run = runner.run(*words)

@@ -54,7 +54,7 @@ def test_times_that_vary_fail_nothing(run: Run) -> None:
     assert verdict["reason"] in ("met", "host busy")
 
 
-def test_what_is_absolute_is_judged_and_shows_the_load(run: Run) -> None:
+def test_absolute_limits_are_judged_on_a_busy_host_and_the_verdict_shows_the_load(run: Run) -> None:
     assert run.outcomes(FOUR) == dict.fromkeys(run.outcomes(FOUR), "met")
     assert "busy host: " in run.verdict("SAVE", FOUR)["detail"]
 

@@ -25,7 +25,7 @@ def covered(directory: Path, by: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
-def test_what_is_mounted_over_the_runs_directory_is_not_measured(runner, mount, kind):
+def test_storage_mounted_over_the_directory_of_the_run_is_not_measured(runner, mount, kind):
     target, other = mount("ext4", 96), mount(kind, 96)
     sabotage = Sabotage(runner.home, "pause", rank=1)
     started = runner.start(*TINY, "--ckpt-engine=stream", target=target, environment=sabotage.environment)

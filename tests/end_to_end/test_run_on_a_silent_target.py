@@ -86,7 +86,7 @@ def test_silent_while_the_target_is_cleaned(runner, target):
 
 
 @pytest.mark.thorough
-def test_a_run_on_a_silent_target_states_what_it_waits_for(runner, target):
+def test_a_run_on_a_silent_target_prints_what_it_waits_for(runner, target):
     """The target stops answering before the run, during saves and loads, during checks, and during clean-up.
 
     Each time the run prints the call it waits for. Then the target continues.

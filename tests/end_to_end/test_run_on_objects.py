@@ -94,7 +94,7 @@ def test_a_server_that_others_wrote_is_saved_to_and_loaded_from_and_nothing_is_l
         assert content_of(endpoint) == ([], [])
 
 
-def test_it_certifies_nothing_and_states_why(run: Run) -> None:
+def test_a_run_on_this_host_certifies_nothing_and_gives_the_reason(run: Run) -> None:
     assert run.document["gate_table"]["name"] == "object-local"
     assert run.document["grade"] == "rehearsal"
     assert any("is for an object store on this host" in reason for reason in run.document["grade_reasons"])
@@ -141,7 +141,7 @@ def test_a_store_that_ignores_a_condition_fails_with_what_to_do(create_home: Cal
     assert "or use a version of the store that supports" in " ".join(run.text.split())
 
 
-def test_certificate_json_and_junit_state_which_server_it_was(run: Run) -> None:
+def test_certificate_json_and_junit_name_the_server(run: Run) -> None:
     target = run.document["environment"]["target"]
     assert (target["kind"], target["is_local"]) == ("s3", True)
     assert target["source"].startswith("embedded: pytest-ckpt ")

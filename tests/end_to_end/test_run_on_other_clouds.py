@@ -76,7 +76,7 @@ def test_known_defects_are_found_and_rules_of_s3_on_parts_are_not_required(run: 
     assert {name[0] for name, v in verdicts.items() if v["outcome"] == "not run"} == {"OBJECT-LARGE"}
 
 
-def test_report_and_certificate_state_what_it_was(run: Run, cloud: Cloud) -> None:
+def test_report_and_certificate_name_the_service(run: Run, cloud: Cloud) -> None:
     target = run.document["environment"]["target"]
     assert (target["kind"], target["gate_kind"]) == (cloud.server.scheme, "object-local")
     assert cloud.calls_itself in target["source"]

@@ -69,7 +69,7 @@ def test_ranks_elsewhere_are_ended_before_their_directory_is_removed(
 
 
 @pytest.mark.thorough
-def test_where_a_host_does_not_answer_the_directory_stays_and_that_is_reported(
+def test_the_directory_stays_if_a_host_does_not_answer_and_the_report_names_it(
     runner: Runner, hosts: Hosts, target: Target
 ) -> None:
     hosts.sweeps = False

@@ -53,7 +53,7 @@ def test_only_the_times_fail_when_storage_is_too_slow(too_slow: Run) -> None:
 
 
 @pytest.mark.parametrize("requirement", ["SAVE", "LOAD"])
-def test_a_failure_states_what_was_measured_the_limit_and_by_how_much(too_slow: Run, requirement: str) -> None:
+def test_a_failure_message_shows_the_measured_value_the_limit_and_the_ratio(too_slow: Run, requirement: str) -> None:
     verdict = too_slow.verdict(requirement)
     slowest = max(too_slow.operations(requirement.lower()), key=lambda o: o["seconds"])
     assert verdict["measured"] == slowest["seconds"] > verdict["limit"] > 0
@@ -69,13 +69,13 @@ def test_a_failure_states_what_was_measured_the_limit_and_by_how_much(too_slow: 
 
 
 @pytest.mark.parametrize("requirement", ["SAVE", "LOAD"])
-def test_a_failure_states_which_phase_on_which_rank_took_longest(too_slow: Run, requirement: str) -> None:
+def test_a_failure_message_names_the_longest_phase_and_the_slowest_rank(too_slow: Run, requirement: str) -> None:
     slowest = max(too_slow.operations(requirement.lower()), key=lambda o: o["seconds"])
     phase = max(slowest["phases"], key=slowest["phases"].get)
     assert f"most of it in {phase} on rank {slowest['slowest_rank']}" in _failure(too_slow, requirement)
 
 
-def test_a_failure_states_where_its_limit_comes_from_and_where_the_data_are(too_slow: Run) -> None:
+def test_a_failure_message_shows_the_origin_of_the_limit_and_the_path_of_the_raw_data(too_slow: Run) -> None:
     failure = _failure(too_slow, "SAVE")
     assert " x 5 % = " in failure
     assert "the limit is " in failure
@@ -116,7 +116,7 @@ def test_the_suites_can_share_the_verdict_of_a_failure_over_workers(runner: Runn
     assert "Traceback" not in run.text
 
 
-def test_what_was_measured_is_judged_although_its_test_was_deselected(runner: Runner) -> None:
+def test_a_measured_requirement_is_judged_even_if_its_test_was_deselected(runner: Runner) -> None:
     run = runner.run(*TINY, "-k", "SAVE")
     assert run.code == 0, run.text
     assert set(run.outcomes().values()) == {"met"}

@@ -226,7 +226,7 @@ def test_patterns_are_added_to_saves_and_loads_that_stay(runner: Runner) -> None
 
 
 @pytest.mark.thorough
-def test_what_was_measured_under_other_conditions_is_named_and_measured_again(runner: Runner) -> None:
+def test_a_measurement_made_under_other_conditions_is_named_and_repeated(runner: Runner) -> None:
     before = runner.run(*_HOPELESS)
     run = runner.run(*_HOPELESS, "--ckpt-engine=depth=4", RESUME)
     assert run.operations("save") != before.operations("save")

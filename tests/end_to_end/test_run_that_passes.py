@@ -213,7 +213,7 @@ def test_the_manifest_holds_against_every_file(good: Run) -> None:
     assert there - listed == {"manifest.sha256"}
 
 
-def test_the_certificate_states_what_was_decided(good: Run) -> None:
+def test_the_certificate_shows_the_grade_the_subject_and_every_requirement(good: Run) -> None:
     page = (good.report / "certificate.html").read_text()
     assert "rehearsal" in page.lower()
     assert SUBJECT in page
@@ -226,7 +226,7 @@ def test_the_target_is_empty_afterwards(good: Run) -> None:
     assert good.document["left_behind"] == []
 
 
-def test_the_header_states_what_is_about_to_be_done(good: Run) -> None:
+def test_the_header_describes_the_run_before_it_starts(good: Run) -> None:
     header = good.text.partition("collected ")[0]
     target: dict[str, Any] = good.document["environment"]["target"]
     for words in (
@@ -245,7 +245,7 @@ def test_the_header_states_what_is_about_to_be_done(good: Run) -> None:
         assert words in header
 
 
-def test_where_there_is_no_terminal_each_operation_is_one_plain_line(good: Run) -> None:
+def test_without_a_terminal_each_operation_is_one_plain_line(good: Run) -> None:
     lines = progress_lines(good.text)
     wanted = [
         f"[{n}/4] {SUBJECT} {kind} {k} of 2: "

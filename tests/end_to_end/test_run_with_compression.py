@@ -64,7 +64,7 @@ def test_its_evidence_verifies(slow_codec: Run) -> None:
 
 
 @pytest.mark.thorough
-def test_what_else_is_measured_of_saves_passes_the_codec(runner: Runner) -> None:
+def test_all_other_suites_with_saves_run_with_the_codec(runner: Runner) -> None:
     more = ("--ckpt-suite=performance,contention,endurance,serving", "--ckpt-keep-last=1", "--ckpt-suite=data-pairs=1")
     run = runner.run(*TINY, *COMPRESSED[:1], "--ckpt-strategy=codec=lz4", *more)
     outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"]}

@@ -10,7 +10,7 @@ WITHOUT_A_NUMBER = tuple(word for word in TINY if not word.startswith("--ckpt-op
 
 
 @pytest.mark.covers(requirements=("SAVE", "LOAD"))
-def test_a_run_makes_as_many_saves_and_loads_as_show_what_was_requested_and_states_it(runner: Runner) -> None:
+def test_a_run_makes_and_reports_as_many_saves_and_loads_as_the_confidence_needs(runner: Runner) -> None:
     run = runner.run(*WITHOUT_A_NUMBER, "--ckpt-confidence=90/70", "--ckpt-keep-last=2")
     assert run.code == 0, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")

@@ -60,7 +60,7 @@ def test_every_byte_of_every_load_is_compared_and_none_was_cached(saved: Run) ->
     saved.assert_loads_compared_and_uncached(SUBJECT)
 
 
-def test_what_is_the_library_s_and_what_is_added_are_distinguished(saved: Run) -> None:
+def test_the_report_separates_the_calls_of_the_library_from_added_calls(saved: Run) -> None:
     measurement = saved.measurement()
     assert measurement["subject"] == f"{SUBJECT}/dcp"
     assert measurement["engine_facts"]["added"].startswith("fsync of each file once more, in every save")
@@ -221,7 +221,7 @@ def test_a_damaged_file_is_a_fault_and_a_missing_one_an_error(runner: Runner, fi
 
 
 @pytest.mark.thorough
-def test_patterns_in_which_single_ranks_load_are_not_run_and_state_why(runner: Runner) -> None:
+def test_patterns_in_which_single_ranks_load_are_not_run_and_the_reason_is_given(runner: Runner) -> None:
     words = ("--ckpt-suite=performance,contention", "--ckpt-gate-table=posix-local")
     run = runner.run(*TINY, DCP, "--ckpt-suite=data-pairs=1", "--ckpt-keep-last=1", *words)
     assert run.left_on_target == []
@@ -315,7 +315,7 @@ def test_a_missing_file_of_a_checkpoint_fails_the_load_by_twice_as_many_ranks(ru
 
 
 @pytest.mark.thorough
-def test_what_one_rank_saved_is_loaded_by_two_and_the_half_is_told_to_be_impossible(runner: Runner) -> None:
+def test_two_ranks_load_what_one_saved_and_halving_one_rank_is_impossible(runner: Runner) -> None:
     run = runner.run(*TINY, DCP, *RESIZED, "--ckpt-ranks=1")
     verdict = run.verdict("RESHAPED", "llama3-8b-open-1")
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "not possible"), run.text

@@ -104,7 +104,7 @@ def test_its_evidence_verifies(honest: Run) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", [TORCH, STREAM])
-def test_deltas_in_the_background_and_full_saves_that_stall(runner: Runner, engine: str) -> None:
+def test_deltas_run_in_the_background_and_full_saves_stall(runner: Runner, engine: str) -> None:
     run = runner.run(*THREE, "--ckpt-strategy=hybrid:full-every=2", engine)
     assert run.code == 0, run.text
     assert set(required_outcomes(run).values()) == {"met"}
@@ -168,7 +168,7 @@ def test_an_impossible_value_is_refused_with_the_possible_values(
     assert expected_text in capsys.readouterr().err
 
 
-def test_the_plan_states_what_is_written_and_what_a_restore_reads(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_shows_what_is_written_and_what_a_restore_reads(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-ranks=512"]
     assert main(["plan", *words, "--ckpt-strategy=incremental:changed=10%"]) == 0
     text = capsys.readouterr().out
@@ -179,7 +179,7 @@ def test_the_plan_states_what_is_written_and_what_a_restore_reads(capsys: pytest
 
 
 @pytest.mark.thorough
-def test_what_is_to_be_kept_is_not_deleted(runner: Runner) -> None:
+def test_keep_files_prevents_deletion_and_leaves_the_chains_unjudged(runner: Runner) -> None:
     run = runner.run(*THREE, "--ckpt-keep-files")
     assert run.code == 8, run.text
     assert (required_outcomes(run)["CHAIN"], required_outcomes(run)["RETAIN-CHAIN"]) == ("not run", "not run")

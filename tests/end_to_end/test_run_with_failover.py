@@ -266,7 +266,7 @@ def test_a_replica_whose_server_is_killed_costs_nothing(create_home: Callable[[s
 
 
 @pytest.mark.thorough
-def test_what_is_to_be_kept_stays_and_can_be_verified(runner: Runner) -> None:
+def test_kept_checkpoints_stay_and_can_be_verified(runner: Runner) -> None:
     run = runner.run(*options(runner, TRUE, TRUE), "--ckpt-keep-files")
     assert run.verdict("FAILOVER")["outcome"] == "met"
     kept = sorted(directory.name for directory in run.target.glob("*/*/checkpoint-*"))

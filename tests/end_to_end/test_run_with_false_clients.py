@@ -120,7 +120,7 @@ def test_a_run_without_a_part_of_the_plugin_is_refused(runner, part):
     assert not run.report.exists()
 
 
-def test_what_was_measured_is_judged_whatever_was_selected(runner):
+def test_all_measured_requirements_are_judged_whichever_are_selected(runner):
     run = runner.run(*TINY, "-k", "SAVE")
     assert {name: run.verdict(name)["outcome"] for name in ("SAVE", "LOAD", "INTEGRITY", "COLD")} == dict.fromkeys(
         ("SAVE", "LOAD", "INTEGRITY", "COLD"), "met"

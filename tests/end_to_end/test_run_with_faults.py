@@ -73,7 +73,7 @@ def test_after_a_killed_rank_the_other_measurements_continue(killed: Run) -> Non
 
 
 @pytest.mark.thorough
-def test_what_was_not_decided_because_of_a_killed_rank_reports_it(killed: Run) -> None:
+def test_an_undecided_verdict_names_the_killed_rank_as_its_cause(killed: Run) -> None:
     because = killed.verdict("LOAD", FIRST)["because"]
     assert because.startswith(f"The run ended before this was measured: Rank 5 on {HOST} was killed")
 

@@ -17,7 +17,7 @@ OTHERS = {"async": (), "hybrid": ("--ckpt-strategy=changed=10%",)}
 
 
 @pytest.mark.parametrize("strategy", ["sync", *(pytest.param(name, marks=pytest.mark.thorough) for name in OTHERS)])
-def test_it_meets_all_requirements_and_leaves_nothing(runner: Runner, strategy: str) -> None:
+def test_a_run_meets_all_requirements_and_leaves_nothing(runner: Runner, strategy: str) -> None:
     run = runner.run(*TINY, *MEGATRON, f"--ckpt-strategy={strategy}", *OTHERS.get(strategy, ()))
     assert run.code == 0, run.text
     if strategy in OTHERS:
@@ -33,7 +33,7 @@ def test_it_meets_all_requirements_and_leaves_nothing(runner: Runner, strategy: 
 
 
 @pytest.mark.thorough
-def test_what_the_second_writer_of_one_rank_meets_ends_the_launch(
+def test_an_error_in_the_second_writer_of_a_rank_ends_the_launch(
     runner: Runner, create_home: Callable[[str], Path]
 ) -> None:
     need_fuse()

@@ -102,7 +102,7 @@ def test_hosts_look_up_names_of_each_other(create_home) -> None:
     assert done.left == ()
 
 
-def test_an_object_store_is_not_measured_and_the_verdict_states_why(runner: Runner) -> None:
+def test_an_object_store_is_not_measured_and_the_verdict_gives_the_reason(runner: Runner) -> None:
     run = runner.run(*options(), "--ckpt-endpoint=embedded", target="s3://bucket/names")
     verdict = run.verdict("METADATA", MEASURED)
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "not possible"), run.text

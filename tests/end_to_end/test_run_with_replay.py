@@ -108,9 +108,7 @@ def test_the_directory_is_judged_and_verified_without_the_pattern(replayed: Run,
         pytest.param(FILE, "remove", "", marks=pytest.mark.thorough),
     ],
 )
-def test_what_is_not_what_was_saved_turns_the_verdict(
-    runner: Runner, tmp_path: Path, file: str, way: str, kind: str
-) -> None:
+def test_a_damaged_file_changes_the_verdict(runner: Runner, tmp_path: Path, file: str, way: str, kind: str) -> None:
     script = tmp_path / "damage.py"
     script.write_text(DAMAGE)
     drop = shlex.join([sys.executable, str(script), str(runner.target), file, way])
@@ -129,7 +127,7 @@ def test_what_is_not_what_was_saved_turns_the_verdict(
 
 
 @pytest.mark.thorough
-def test_a_run_with_the_pauses_of_the_job_reports_it(runner: Runner, tmp_path: Path) -> None:
+def test_a_run_with_the_pauses_of_the_job_mentions_them(runner: Runner, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(PAUSED)
     run = runner.run(*TINY, f"--ckpt-engine=replay:file={tmp_path}/job.json,timing=recorded")
     assert run.code == 0, run.text

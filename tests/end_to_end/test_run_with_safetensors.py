@@ -75,7 +75,7 @@ def test_every_byte_of_every_load_is_compared_and_none_was_cached(saved: Run) ->
     saved.assert_loads_compared_and_uncached(OWN)
 
 
-def test_what_is_the_library_s_and_what_is_added_are_distinguished(saved: Run) -> None:
+def test_the_report_separates_the_calls_of_the_library_from_added_calls(saved: Run) -> None:
     facts = saved.measurement(OWN)["engine_facts"]
     assert facts["added"].startswith("the index with an fsync, in every save")
     assert facts["directory"].startswith("fsync by one rank of each host")
@@ -100,7 +100,7 @@ def test_every_file_is_planned_and_counted_as_durable(saved: Run) -> None:
     }
 
 
-def test_the_report_states_the_cost_of_the_library(saved: Run) -> None:
+def test_the_report_shows_the_cost_of_the_library(saved: Run) -> None:
     (row,) = saved.document["framework_overhead"]
     assert (row["subject"], row["against"]) == (OWN, MEASURED)
     assert row["save_ratio"] > 0

@@ -85,7 +85,7 @@ def test_it_meets_all_that_one_host_can_show_and_leaves_nothing_in_either_tier(h
     assert list(tier.iterdir()) == []
 
 
-def test_the_job_continues_when_the_local_tier_has_it_and_the_target_has_it_later(honest: tuple[Run, Path]) -> None:
+def test_the_job_continues_after_the_copy_to_the_local_tier_and_the_target_follows(honest: tuple[Run, Path]) -> None:
     run, _ = honest
     for save in run.operations("save"):
         assert save["returned_seconds"] < save["stored_seconds"] <= save["seconds"]
@@ -119,7 +119,7 @@ def test_a_drained_checkpoint_that_the_target_does_not_show_fails(runner: Runner
 
 
 @pytest.mark.thorough
-def test_what_else_is_measured_of_saves_goes_through_both_tiers(runner: Runner, tier: Path) -> None:
+def test_all_other_suites_with_saves_use_both_tiers(runner: Runner, tier: Path) -> None:
     more = ("--ckpt-suite=performance:data-pairs=1,contention,endurance", "--ckpt-keep-last=2")
     run = runner.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={tier}", *more)
     outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"]}
@@ -225,7 +225,7 @@ def test_a_tier_that_cannot_hold_the_checkpoints_is_refused(runner: Runner, tier
         assert run.left_on_target == []
 
 
-def test_the_plan_states_what_a_drain_must_reach(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_shows_the_rate_that_a_drain_needs(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-ranks=512"]
     assert main(["plan", *words, TIERED, "--ckpt-strategy=local-tier=/mnt/nvme"]) == 0
     text = capsys.readouterr().out

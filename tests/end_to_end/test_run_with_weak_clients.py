@@ -30,7 +30,7 @@ def test_save_is_not_a_failure_of_the_storage(run: Run) -> None:
     assert run.code in (1, 8)
 
 
-def test_it_is_reported_before_the_first_save(run: Run) -> None:
+def test_a_weak_client_is_reported_before_the_first_save(run: Run) -> None:
     said = run.text.index("can make")
     assert "SAVE cannot be met, and will not fail the storage" in run.text
     assert said < run.text.index("save 1 of")

@@ -76,7 +76,9 @@ def canaries(run: Run) -> dict[str, Any]:
     return found
 
 
-def test_checkpoints_that_are_too_small_leave_it_open_and_state_what_is_needed(target: Target, runner: Runner) -> None:
+def test_checkpoints_that_are_too_small_leave_cold_undecided_and_name_the_needed_size(
+    target: Target, runner: Runner
+) -> None:
     run = runner.run(*TINY, target=target.path)
     assert run.code == 8, run.text
     verdict = run.verdict("COLD")
@@ -121,7 +123,7 @@ def test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_proves_n
 
 
 @pytest.mark.thorough
-def test_a_cache_that_survives_is_not_distinguished_from_the_storage_without_a_second_client(
+def test_without_a_second_client_a_cache_that_survives_a_drop_remains_undetected(
     target: Target, runner: Runner
 ) -> None:
     target.fault(CACHE)
@@ -146,7 +148,7 @@ def test_without_any_cache_a_second_client_proves_it(target: Target, runner: Run
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("survives", [True, False])
-def test_what_the_process_of_a_mount_keeps_is_found_by_a_second_client_although_the_kernel_counts_nothing(
+def test_a_second_client_finds_a_cache_of_the_fuse_process_that_the_kernel_does_not_count(
     in_memory: Path, runner: Runner, survives: bool
 ) -> None:
     """The FUSE process has its own cache in addition to the kernel's page cache.

@@ -44,7 +44,7 @@ def test_saves_are_committed_by_a_marker_and_load(run: Run) -> None:
     assert durability["directories"] == durability["directories_synced"] == 6
 
 
-def test_the_first_page_reports_it(run: Run) -> None:
+def test_the_first_page_mentions_commits_by_marker(run: Run) -> None:
     words = "The target refuses to rename a directory: a marker file committed each checkpoint"
     assert words in (run.report / "certificate.html").read_text()
     assert "committed by marker" in run.text or "committed by marker" in str(run.document["requirements"])

@@ -143,7 +143,7 @@ def test_no_load_finds_its_data_in_the_page_cache(streamed: Run) -> None:
         assert operation["mapped_bytes"] > streamed.measurement()["bytes"]
 
 
-def test_the_report_states_how_requests_are_made(streamed: Run) -> None:
+def test_the_report_shows_size_depth_and_buffers_of_requests(streamed: Run) -> None:
     measurement = streamed.measurement()
     assert measurement["engine"] == "stream"
     facts = measurement["engine_facts"]
@@ -179,7 +179,7 @@ def undirected(create_home: Callable[[str], Path]) -> Run:
 
 
 @pytest.mark.thorough
-def test_a_target_without_direct_requests_is_measured_and_the_report_states_it(undirected: Run) -> None:
+def test_a_target_without_direct_requests_is_measured_and_the_report_mentions_it(undirected: Run) -> None:
     assert undirected.code == 0, undirected.text
     assert undirected.outcomes() == dict.fromkeys(REQUIRED, "met")
     facts = undirected.measurement()["engine_facts"]

@@ -82,7 +82,7 @@ def test_measurements_that_were_changed_certify_nothing(run, capsys):
     assert (code, details[0]) == (1, f"changed: {FACTS}")
 
 
-def test_what_would_be_certified_is_incomplete_in_a_directory_that_was_changed(tmp_path, capsys, monkeypatch):
+def test_a_changed_directory_lowers_the_grade_from_certified_to_incomplete(tmp_path, capsys, monkeypatch):
     synthetic_run.write_run(tmp_path / "run")
     edit(tmp_path / "run" / FACTS, shorten)
     # A run at full size would take hundreds of GiB, so this small one is judged as if it had full size.

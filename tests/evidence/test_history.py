@@ -212,7 +212,7 @@ def test_the_99th_percentile_of_requests_to_a_store_is_shown_and_its_change(temp
     assert "Requests to the object store" in page.read_text()
 
 
-def test_of_several_endpoints_the_worst_one_counts(tmp_path):
+def test_the_worst_of_several_endpoints_counts(tmp_path):
     document = synthetic_run.write_run(tmp_path / "run")
     document["measurements"][0]["requests"] = [
         *synthetic_requests.requests(),

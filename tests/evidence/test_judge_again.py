@@ -127,13 +127,13 @@ def test_it_names_the_cluster_of_the_run_and_the_cluster_of_the_second_judgement
     assert "pytest-ckpt judge DIRECTORY --ckpt-cluster=16000 --ckpt-save-budget=3%" in page
 
 
-def test_with_the_limits_of_the_run_it_reports_it(tmp_path):
+def test_judge_reports_that_all_limits_are_those_of_the_run(tmp_path):
     write_run(tmp_path / "run")
     assert "All limits are those of the run." in judge(tmp_path / "run").stdout
     assert "Judged again" not in (tmp_path / "run" / "certificate.html").read_text()
 
 
-def test_of_a_run_without_a_report_it_names_the_cluster_too(unfinished):
+def test_a_run_without_a_report_is_judged_with_its_original_cluster_named(unfinished):
     document = json.loads(judge(unfinished, "--cluster=100000000", "--json").stdout)
     assert (document["judged_again"]["accelerators"], document["judged_again"]["grade"]) == (64, "")
 
@@ -191,7 +191,7 @@ def test_for_another_cluster_a_run_without_a_report_is_judged_too(unfinished):
     assert {v["id"]: v["outcome"] for v in document["requirements"]}["LOAD"] == "failed"
 
 
-def test_what_was_not_measured_before_the_controller_ended_is_named(unfinished):
+def test_requirements_not_measured_before_the_controller_ended_are_named(unfinished):
     (measurement,) = (unfinished / "measurements").iterdir()
     measurement.unlink()
     document = json.loads(judge(unfinished, "--json").stdout)

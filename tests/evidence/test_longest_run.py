@@ -118,7 +118,7 @@ def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, 
     assert outcomes["INTEGRITY"] == ("failed" if faults else "met")
 
 
-def test_the_bounds_of_what_is_reported_are_those_of_what_is_read():
+def test_the_longest_possible_event_log_can_be_read():
     """The longest possible event log can be read: four subjects with the maximum of operations, and ENDURE."""
     lines = 4 * (5 * MAXIMUM_OPERATIONS + 2 * FACTS_OF_ENDURANCE + 100)
     assert lines < strict_json._MAXIMUM_LINES

@@ -126,7 +126,7 @@ def test_a_killed_run_is_judged_by_what_it_knew_too(directory, later):
     assert results(judge_directory(directory, {})) == results(before)
 
 
-def test_what_the_run_knew_and_did_not_decide_is_missing(directory, later, kind):
+def test_a_requirement_that_the_run_knew_and_did_not_decide_is_missing(directory, later, kind):
     later()
     remade(directory, (REPORT, lambda report: report["catalogue_names"].append(NAMES[kind])))
     document = judge_directory(directory, {})

@@ -99,6 +99,6 @@ def test_added_patterns_leave_the_saves_and_loads_as_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "is_one"), [("interrupted", True), ("killed", True), ("launch", True), ("hung", False), ("error", False)]
 )
-def test_only_what_is_no_evidence_about_the_storage_is_measured_again(kind, is_one):
+def test_only_failures_without_evidence_about_the_storage_are_measured_again(kind, is_one):
     assert is_interruption(Failure(kind=kind, message="why")) == is_one
     assert not is_interruption(None)

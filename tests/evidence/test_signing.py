@@ -153,7 +153,7 @@ def other_keys(home):
     (home / "empty.pem").write_text("")
 
 
-def test_keys_that_cannot_sign_are_usage_errors_that_state_why(keys, tmp_path):
+def test_a_key_that_cannot_sign_is_a_usage_error_with_the_reason(keys, tmp_path):
     other_keys(tmp_path)
     for file, why in (
         (keys / "key.pub", "not a private key in PEM"),

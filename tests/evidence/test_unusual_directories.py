@@ -66,7 +66,7 @@ def test_a_size_of_the_target_that_is_a_text_is_named(run, capsys, tmp_path, mon
     assert f"environment.target.capacity.{field}" in capsys.readouterr().err
 
 
-def test_of_more_bytes_than_any_run_has_the_largest_files_are_not_read(run, capsys, monkeypatch):
+def test_the_largest_files_of_an_oversized_directory_are_not_read(run, capsys, monkeypatch):
     """If the files of a directory have too many bytes in total, the largest files are not read.
 
     Without this limit, ten thousand large files would take hours.

@@ -207,7 +207,7 @@ def test_with_a_key_a_directory_without_a_signature_does_not_hold(plain):
     assert outcomes(plain, [KEY.public_key()])["signature"] == "broken"
 
 
-def test_the_command_states_what_holds_and_what_an_unsigned_directory_cannot_show(plain, capsys):
+def test_verify_reports_what_holds_and_what_an_unsigned_directory_cannot_show(plain, capsys):
     assert main(["verify", str(plain)]) == 0
     output = capsys.readouterr().out
     assert "the run was not signed" in output

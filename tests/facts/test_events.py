@@ -59,7 +59,7 @@ def test_a_line_that_holds_no_event_of_ours_is_the_launchers_own(line):
     assert from_line(line) == (line, None)
 
 
-def test_what_follows_an_event_in_its_line_is_left_out():
+def test_text_after_an_event_on_its_line_is_ignored():
     assert from_line(to_line(Call(call="open", path="/mnt/a")).strip() + "more") == (
         "",
         Call(call="open", path="/mnt/a"),
@@ -74,7 +74,7 @@ def test_a_document_that_is_no_event_is_an_error(data):
         event_from_plain(data)
 
 
-def test_what_was_told_of_a_subject_makes_its_facts():
+def test_the_events_of_a_subject_give_its_facts():
     made = measurement()
     events = [
         Ready(),
@@ -93,7 +93,7 @@ def test_what_was_told_of_a_subject_makes_its_facts():
     assert facts == {name: getattr(made, name) for name in facts}
 
 
-def test_a_subject_that_was_begun_again_is_what_was_reported_last():
+def test_the_last_report_counts_for_a_subject_that_was_started_again():
     first = OperationDone(subject=SUBJECT, operation=measurement().operations[0])
     found = events_by_subject([MeasurementStarted(subject=SUBJECT), first, MeasurementStarted(subject=SUBJECT)])
     assert found[SUBJECT].facts["operations"] == ()

@@ -42,7 +42,7 @@ def test_without_other_words_the_cluster_is_the_operators_and_all_else_is_a_defa
         ("loader_rate", "20MB/s"),
     ],
 )
-def test_what_the_operator_sets_is_neither_published_nor_a_default(option, value):
+def test_a_value_set_by_the_operator_is_labelled_so(option, value):
     flag = option_of(option).flag
     (given,) = (g for g in limit_inputs(settings_of({"cluster": "16000", option: value})) if g.option == flag)
     assert (given.value, given.origin, given.source) == (value, "set by the operator", "")

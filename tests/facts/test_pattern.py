@@ -20,7 +20,7 @@ def test_a_pattern_is_read_back_as_it_was_written(text: str) -> None:
     assert read_pattern(pattern.to_text()) == pattern
 
 
-def test_what_a_thread_pauses_is_added_up() -> None:
+def test_the_pauses_of_a_thread_are_summed() -> None:
     assert read_pattern(ONE_FILE).pauses_us() == {}
     assert read_pattern(PAUSED).pauses_us() == {(0, 0): 60_000}
 

@@ -25,7 +25,7 @@ OPERATION = to_plain(
 )  # fmt: skip
 
 
-def test_what_a_record_is_written_as_is_one():
+def test_the_plain_form_of_a_record_is_valid():
     assert fault(OPERATION, Operation) == ""
 
 

@@ -35,7 +35,7 @@ def test_percentiles_are_those_of_all_ranks_together_within_1_percent():
     assert found.p99_seconds <= found.slowest_seconds
 
 
-def test_what_was_never_answered_has_no_time():
+def test_unanswered_requests_have_no_times():
     (found,) = together([{(HERE, "get"): Tally(sent=5, again=4)}])
     assert isinstance(found, Requests)
     assert (found.median_seconds, found.p99_seconds, found.slowest_seconds) == (None, None, None)

@@ -61,7 +61,7 @@ BLIND = [row for row in FILE_SYSTEMS if "COLD" in row.undecided and "LOAD" not i
 
 
 @pytest.mark.parametrize("row", BLIND, ids=lambda row: row.name)
-def test_where_no_pages_can_be_counted_larger_checkpoints_decide_cold(row, create_home):
+def test_larger_checkpoints_decide_cold_if_no_pages_can_be_counted(row, create_home):
     ready(row)
     home = create_home("file-system")
     seen = lab.observe(row.name, home, "cold")

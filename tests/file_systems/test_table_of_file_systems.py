@@ -47,7 +47,7 @@ def test_a_row_names_checks_and_ways_that_there_are(row):
     assert not row.cures or row.cures in BY_NAME
 
 
-def test_what_is_installed_every_night_mounts_every_row():
+def test_the_nightly_packages_suffice_to_mount_every_row():
     installed = {word for name in ("run", "nightly") for word in (CHECKOUT / ".ci" / name).read_text().split()}
     assert not {package for row in FILE_SYSTEMS for package in row.packages} - installed
 
@@ -65,7 +65,7 @@ def test_the_package_knows_every_failure_that_was_seen(row):
 
 
 @pytest.mark.parametrize("row", [row for row in FILE_SYSTEMS if row.cures], ids=lambda row: row.name)
-def test_a_cure_states_what_fails_with_it_that_was_met_without(row):
+def test_a_cure_names_the_checks_that_it_makes_fail(row):
     ill = SEEN[row.cures]
     (cure,) = {k.cure for k in KNOWN if ill["kind"] in k.kinds and k.cure}
     for check in failed_checks(row) & set(ill["met"]):
@@ -73,7 +73,7 @@ def test_a_cure_states_what_fails_with_it_that_was_met_without(row):
 
 
 @pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
-def test_a_cause_states_the_main_effect_of_its_reproduction(row):
+def test_a_cause_names_the_main_effect_of_its_reproduction(row):
     """The stated cause of a failed check names the symptom that its reproduction shows most often.
 
     For example, wrong bytes are not described as a missing name.
@@ -86,7 +86,7 @@ def test_a_cause_states_the_main_effect_of_its_reproduction(row):
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known.name}-{known.checks[0]}")
-def test_what_the_package_knows_of_a_file_system_was_seen(known):
+def test_every_known_failure_of_a_file_system_was_observed(known):
     rows = [row for row in FILE_SYSTEMS if SEEN[row.name]["kind"] in known.kinds and not row.cures]
     assert rows, "no file system of this kind was tried"
     for check in known.checks:

@@ -76,7 +76,7 @@ WRONG = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "a traceback" else pytest.mark.thorough) for n in WRONG]
 )
-def test_what_may_not_happen_is_seen(name):
+def test_each_fuzzer_finds_a_planted_fault(name):
     body, expected_text = WRONG[name]
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM).format(body=body)],

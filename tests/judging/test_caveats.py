@@ -48,7 +48,7 @@ def test_a_large_run_of_the_workload_from_several_hosts_has_no_reservation():
     ({"ckpt_failures": "observed:1/3650d@16000"}, "nearly any storage meets it."),
     ({"ckpt_cluster": "5000000"}, "saves are judged by latency."),
 ])  # fmt: skip
-def test_limited_significance_of_a_result_is_reported(how, sentence):
+def test_each_limit_on_the_significance_of_a_result_is_reported(how, sentence):
     found = relevance_of(**how)
     assert any(sentence in one for one in found), found
 
@@ -65,7 +65,7 @@ def untried_of(kind="nfs4", *, has_files=True, **asked):
     return not_tested(settings, gates, REQUIREMENTS, [measurement()], has_files=has_files)
 
 
-def test_what_was_not_tried_is_named_with_its_option_and_its_risk():
+def test_untried_checks_are_named_with_their_option_and_risk():
     found = untried_of()
     power_cut = "actions [power_cut] command"
     for option in (power_cut, "second-mount", "small-volume", "suite=conformance", "suite=contention"):
@@ -74,7 +74,7 @@ def test_what_was_not_tried_is_named_with_its_option_and_its_risk():
     assert not any(option in one for one in given for option in (power_cut, "second-mount", "small-volume"))
 
 
-def test_of_an_object_store_no_power_cut_and_no_full_volume_is_missed():
+def test_an_object_store_needs_no_power_cut_and_no_full_volume():
     assert not any("power" in one or "volume was filled" in one for one in untried_of(has_files=False))
 
 
@@ -101,7 +101,7 @@ def test_a_target_that_renames_no_directory_is_reported(method, has_files, is_to
     assert any(text.startswith("The target refuses to rename a directory: a marker file") for text in told) is is_told
 
 
-def test_what_shows_that_the_power_was_cut_is_reported():
+def test_the_evidence_of_power_cuts_is_reported():
     settings = resolve(
         {"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_power_cut": "cut"}, {}
     )

@@ -88,7 +88,7 @@ def test_the_table_of_grades(outcomes, run, grade, exit_code):
     assert graded(findings(**outcomes), **run) == (grade, exit_code)
 
 
-def test_a_full_run_with_everything_met_states_why_it_is_certified():
+def test_a_full_run_with_everything_met_gives_the_reason_for_its_certificate():
     judgement = judge_run(*run_of(), findings())
     assert judgement.reasons == (
         "Every requirement that the gate table demands was met, with complete checkpoints, at least 10 saves and 10 "
@@ -185,7 +185,7 @@ def test_the_order_in_which_tests_ran_decides_nothing():
 
 
 @pytest.mark.parametrize("profile", [{}, SMOKE], ids=["full", "smoke"])
-def test_a_run_of_which_nothing_is_requested_is_never_certified(profile):
+def test_a_run_without_requirements_is_never_certified(profile):
     """If a gate table switches every requirement off, the run gets no certificate."""
     plan, settings, _ = run_of(**profile)
     nothing = dataclasses.replace(SPEED, kinds=dict.fromkeys(REQUIREMENTS, "off"))

@@ -60,7 +60,7 @@ def test_clients_that_prove_themselves_are_no_reason():
     ({"clocks": (GOOD, SLOW)}, "The clock of rank 5 on n1 cannot be believed: 1 s in save 1 were 10 s by the kernel's"),
     ({"clocks": (ASLEEP,)}, "cause is that the host slept: CLOCK_BOOTTIME ran 9 s ahead of CLOCK_MONOTONIC."),
 ])  # fmt: skip
-def test_what_cannot_be_believed_is_one_reason(facts, reason):
+def test_each_unreliable_client_fact_is_reported_once_as_a_reason(facts, reason):
     (found,) = client_reasons([measured(SEEN, **facts)])
     assert reason in found
     # A run with several measurements reports a reason once.
@@ -179,7 +179,7 @@ def test_durability_that_nothing_proved_is_a_reservation():
     assert "acknowledged, not proven" not in first(SEEN, AFTER)
 
 
-def test_what_could_act_in_ranks_is_disclosed_once():
+def test_libraries_preloaded_into_ranks_are_disclosed_once():
     one, two = measured(SEEN, disclosed=("LD_PRELOAD=a.so",)), measured(SEEN, disclosed=("LD_PRELOAD=a.so", "b"))
     assert disclosures([one, two, measurement()]) == ["LD_PRELOAD=a.so", "b"]
 

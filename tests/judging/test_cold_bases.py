@@ -114,7 +114,7 @@ def test_a_cache_that_keeps_what_is_judged_and_knows_the_canaries_is_no_proof(pr
 
 
 @pytest.mark.parametrize(("reads", "found", "words"), CASES.values(), ids=CASES)
-def test_the_verdict_reports_it(reads, found, words):
+def test_the_verdict_explains_what_the_timed_reads_show(reads, found, words):
     verdict = judged("COLD", measured(reads))
     outcome, reason = {"proven": ("met", "met"), "cached": ("failed", "cached"), "unknown": ("not run", "unproven")}[
         found
@@ -170,7 +170,7 @@ loads = st.lists(st.floats(1, 50), min_size=10, max_size=16)
 
 
 @given(st.data(), loads)
-def test_what_a_cache_serves_after_the_drop_is_never_proven_whatever_else_the_host_does(data, before):
+def test_reads_served_by_a_cache_after_the_drop_are_never_proven_cold_under_any_load(data, before):
     """If a cache serves both reads after a drop, timed reads prove nothing, under any load on the host.
 
     The load is nearly the same in both reads of a part, so their times differ by at most a tenth.
@@ -201,7 +201,7 @@ times = st.floats(0.001, 100)
 
 
 @given(st.lists(st.tuples(times, times, times, times), min_size=10, max_size=16))
-def test_who_is_as_fast_as_the_other_client_is_never_accused_and_who_is_faster_never_proven(rows):
+def test_only_a_client_that_is_faster_than_the_other_client_counts_as_cached(rows):
     saved, again, dropped, elsewhere = map(tuple, zip(*rows, strict=True))
     reads = CanaryReads(
         host="n1", bytes=1, first_read_seconds=saved, reread_seconds=again, dropped_read_seconds=dropped,
@@ -276,9 +276,7 @@ def test_every_basis_has_its_words():
     ("saves", "loads", "minimum"),
     [([1, 2, 3], [1, 2, 3], 2), ([1], [1], 0), ([1, 2], [1, 2, 1, 2], 1), ([1, 2, 3], [3, 2, 1], 0), ([1, 2], [], 0)],
 )
-def test_what_moves_between_a_save_and_its_load_is_counted_from_the_last_time_that_it_was_touched(
-    saves, loads, minimum
-):
+def test_bytes_between_a_save_and_its_load_count_from_the_last_access(saves, loads, minimum):
     assert minimum_moved(saves, loads) == minimum
 
 
@@ -310,7 +308,7 @@ def test_timed_reads_show_that_the_drop_works_during_commands_too(name, made):
     ({"moved": (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=2 * GIB),), "client_cache_bytes": 0}, "declared",
      "do not cache their reads; cached pages were not counted"),
 ])  # fmt: skip
-def test_what_a_target_declares_rests_on_more_where_more_shows_it(more, basis, words):
+def test_stronger_evidence_replaces_the_declaration_of_a_target(more, basis, words):
     decision = judged("COLD", measured(is_declared_cold=True, **more))
     assert (decision.outcome, decision.basis) == ("met", basis)
     assert words in decision.because
@@ -352,13 +350,13 @@ COUNTED = dataclasses.replace(BLIND, probe="cachestat", resident_fraction=0.0, d
         ("fuse.glusterfs", dataclasses.replace(COUNTED, canaries=(canaries(FAST, FAST, FAST),)), True),
     ],
 )
-def test_what_a_process_of_fuse_keeps_is_reported_as_uncounted(kind, cache, expected_text):
+def test_a_cache_in_a_fuse_process_is_reported_as_uncounted(kind, cache, expected_text):
     found = uncounted(kind, [cache])
     assert bool(found) is expected_text
     assert all(kind in sentence and "--ckpt-hosts" in sentence for sentence in found)
 
 
-def test_what_a_process_below_the_target_keeps_is_reported_as_uncounted():
+def test_a_cache_in_a_process_below_the_target_is_reported_as_uncounted():
     layers = (
         Layer(kind="file system", text="ext4", depth=0),
         Layer(kind="device", text="/dev/loop0", depth=1),

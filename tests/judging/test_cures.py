@@ -56,11 +56,11 @@ def test_a_row_names_checks_that_there_are(row):
             assert f"cure: {remedy_of(row)}" in explain(kind, check)
 
 
-def test_if_no_option_helps_the_verdict_reports_it():
+def test_the_explanation_reports_that_no_option_is_known_to_help():
     assert "No option is known to help" in " ".join(explain("fuse.bindfs", "COMMIT.file"))
 
 
-def test_doctor_reports_it_before_the_run():
+def test_doctor_reports_known_failures_before_the_run():
     found = list(known_failures("fuse.sshfs"))
     assert [finding.name for finding in found] == ["file system"] * 4
     assert not any(finding.can or finding.needed for finding in found)

@@ -33,7 +33,7 @@ REPORTED_OF_STORES = (
 
 
 @pytest.mark.parametrize("name", GATE_TABLES)
-def test_every_table_that_ships_can_be_read_and_states_what_it_is_for(name):
+def test_every_shipped_table_can_be_read_and_names_its_purpose(name):
     gates = built_in(name)
     assert gates.name == name
     assert gates.text.endswith(".")
@@ -150,7 +150,7 @@ def test_a_table_judges_only_what_it_is_for(tmp_path, kind, word):
     assert load_gates("speed-only", kind).table == "speed-only"
 
 
-def test_what_is_asked_of_an_object_store_is_asked_of_one_on_this_host_and_only_the_other_is_certified():
+def test_local_object_stores_have_the_same_requirements_and_are_never_certified():
     there, here = built_in("object"), built_in("object-local")
     assert (there.certifies, here.certifies) == (True, False)
     checks = [c for c in CHECKS if "objects" in REQUIREMENTS[c.requirement].needs]
@@ -173,7 +173,7 @@ def test_a_row_for_a_requirement_overrides_rows_for_its_checks_in_the_extended_t
 
 
 @given(st.sampled_from(sorted(known_names())), st.sampled_from(get_args(GateKind)))
-def test_only_what_requires_less_counts_as_relaxed(name, kind):
+def test_only_a_weaker_requirement_counts_as_relaxed(name, kind):
     import tempfile  # noqa: PLC0415 - a new directory for each example
     from pathlib import Path  # noqa: PLC0415
 
@@ -225,7 +225,7 @@ def test_a_table_that_is_not_there_is_a_usage_error(word, expected_text):
     ("gateway", "posix-shared"),
     ("posix-local", "gateway"),
 ])  # fmt: skip
-def test_a_table_that_requires_less_than_that_of_the_target_certifies_nothing_and_reports_it(word, kind):
+def test_a_table_weaker_than_that_of_the_target_certifies_nothing_and_is_named(word, kind):
     gates = load_gates(word, kind)
     assert gates.certifies == (built_in(word) == gates)
     if not gates.certifies:

@@ -92,7 +92,7 @@ def test_a_rank_that_ends_in_it_fails_it_and_nothing_else(how, reason):
     assert judged("SAVE", ended).outcome == "met"
 
 
-def test_what_ended_for_another_reason_is_not_run():
+def test_failover_that_ended_for_another_reason_is_not_run():
     # Storage does not kill processes, even during a fault or an upgrade.
     killed = failed_over(trials=(), failure=failed_in(ref("save", 2, scenario="failover"), "killed"))
     assert outcome(killed) == ("not run", "killed")

@@ -32,14 +32,14 @@ def test_a_good_measurement_meets_everything():
     assert {r: outcome(r, measurement()) for r in ALL} == dict.fromkeys(ALL, "met")
 
 
-def test_each_verdict_carries_what_the_catalogue_states_of_it():
+def test_each_verdict_has_the_severity_of_the_catalogue_and_a_sentence():
     for requirement in map(REQUIREMENTS.get, ALL):
         verdict = judged(requirement.id, measurement())
         assert (verdict.id, verdict.subject, verdict.severity) == (requirement.id, str(SUBJECT), requirement.severity)
         assert verdict.because.endswith(".")
 
 
-def test_the_catalogue_states_which_are_required():
+def test_the_catalogue_marks_required_requirements():
     assert {r: REQUIREMENTS[r].severity for r in ALL} == dict.fromkeys(REQUIRED, "required") | dict.fromkeys(
         ADVISORY, "advisory"
     )
@@ -115,7 +115,7 @@ def test_one_load_of_which_nothing_is_known_keeps_coldness_undecided():
     assert judged("COLD", of).outcome == "failed"
 
 
-def test_where_no_gauge_tells_the_truth_coldness_is_not_run():
+def test_cold_is_not_run_if_no_cache_probe_works():
     blind = CacheFacts(required=True, readings=(), policy="auto", method="none", probe="", resident_fraction=None,
                        detail="neither call saw the file")  # fmt: skip
     verdict = judged("COLD", measurement(resident=None, cache=blind))
@@ -315,7 +315,7 @@ def test_waits_for_a_cpu_are_reported_and_decide_nothing(kind, took, outcome, sh
     assert ("of it a rank waited for a CPU." in verdict.because) == is_told
 
 
-def test_of_loads_beyond_the_limit_the_one_that_is_the_storages_is_named():
+def test_the_slow_load_that_the_storage_caused_is_named():
     of = stalled(3.0, 2.5)
     limit = judged("LOAD", measurement()).limit
     slow = operation("load", 3, 1.25 * limit)

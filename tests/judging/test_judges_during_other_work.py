@@ -32,7 +32,7 @@ def limits_of_cluster(accelerators):
     ("NEIGHBOUR", "neighbour", with_neighbour()), ("MIXED", "mixed", with_reads())
 ])  # fmt: skip
 class TestBoth:
-    def test_it_is_met_and_states_its_purpose(self, requirement, name, of):
+    def test_the_requirement_is_met_and_has_a_description(self, requirement, name, of):
         verdict = judged(requirement, of)
         assert verdict.outcome == "met"
         assert verdict.because.endswith(".")

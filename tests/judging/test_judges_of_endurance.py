@@ -38,7 +38,7 @@ class TestAll:
         assert ended.outcome == "not run"
         assert ended.reason == "run ended"
 
-    def test_it_states_its_purpose(self, requirement):
+    def test_the_requirement_has_a_description(self, requirement):
         assert len(REQUIREMENTS[requirement].text) > 200
 
 
@@ -62,7 +62,7 @@ def test_the_last_quarter_may_lose_a_tenth_of_the_rate(last, is_met):
     assert verdict.limit == 0.1
 
 
-def test_what_happens_between_the_quarters_is_not_compared():
+def test_slow_saves_in_the_middle_of_the_run_are_not_compared():
     assert judged("ENDURE", endured([1.0] * 10 + [50.0] * 20 + [1.0] * 10)).outcome == "met"
 
 

@@ -31,19 +31,19 @@ class TestBoth:
         verdict = judged(requirement, measurement(**{field: None}))
         assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("not run", None, None, None)
 
-    def test_a_run_that_ended_before_states_why_there_is_no_answer(self, requirement, field, found):
+    def test_a_run_that_ended_before_gives_the_reason_for_the_missing_answer(self, requirement, field, found):
         failed = measurement(**{field: None}, failure=failed_in(ref("save", 4)))
         verdict = judged(requirement, failed)
         assert verdict.outcome == "not run"
         assert verdict.reason == "run ended"
 
-    def test_it_is_not_in_a_run_that_did_not_request_it(self, requirement, field, found):
+    def test_the_requirement_is_not_in_a_run_that_did_not_request_it(self, requirement, field, found):
         assert not REQUIREMENTS[requirement].is_requested(resolve({}, {}))
         asked = {"RETENTION": {"ckpt_keep_last": "2"}, "DATA": {"ckpt_data_pairs": "1"}}
         for name, options in asked.items():
             assert REQUIREMENTS[requirement].is_requested(resolve(options, {})) == (name == requirement)
 
-    def test_it_states_its_purpose(self, requirement, field, found):
+    def test_the_requirement_is_described_as_advisory_and_has_a_source(self, requirement, field, found):
         assert "advisory" in REQUIREMENTS[requirement].text.lower()
         assert REQUIREMENTS[requirement].source
 
@@ -75,7 +75,7 @@ def test_retention_reports_each_deletion_and_how_many_were_kept():
     assert verdict.reason == "met"
 
 
-def test_without_deletions_between_saves_it_reports_none():
+def test_without_deletions_between_saves_retention_reports_none():
     assert "one at a time: none" in judged("RETENTION", with_retention(delete_seconds=())).detail
 
 
@@ -192,7 +192,7 @@ def test_among_a_thousand_loads_a_much_faster_one_fails_too():
 
 
 @pytest.mark.parametrize("loads", [(3.0, 1.0), (1.0, 3.0)])
-def test_of_two_loads_neither_is_identified_as_the_outlier(loads):
+def test_neither_of_two_loads_is_identified_as_the_outlier(loads):
     verdict = repeated(*loads)
     assert verdict.outcome == "failed"
     assert verdict.reason != "cached"

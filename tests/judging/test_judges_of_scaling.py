@@ -35,7 +35,7 @@ def test_fewer_than_twice_the_clients_must_get_as_much_less() -> None:
     assert outcome("SCALING", scaled({1: 1e9, 2: 2e9, 4: 4e9, 6: 5.6e9}, {1: 1e9, 2: 2e9, 4: 4e9, 6: 6e9})) == "failed"
 
 
-def test_at_the_ceiling_that_is_stated_nothing_more_is_requested() -> None:
+def test_at_the_given_ceiling_no_more_ranks_are_requested() -> None:
     assert outcome("SCALING", up_to(scaled(SATURATED, SATURATED), 3e9, 3e9)) == "met"
     # If the stated maximum is 4 GB/s, the measured rate is too low.
     verdict = judged("SCALING", up_to(scaled(SATURATED, SATURATED), 4e9, 4e9))
@@ -66,7 +66,7 @@ def test_a_failure_without_evidence_about_the_storage_gives_no_value(found, deci
     assert (verdict.outcome, verdict.reason) == (decided, reason)
 
 
-def test_where_the_kernel_counts_nothing_timed_reads_that_show_the_drop_stand_in() -> None:
+def test_timed_reads_prove_the_drop_if_the_kernel_counts_no_pages() -> None:
     saturated = {"saves": SATURATED, "loads": SATURATED, "resident": None}
     reads = {"first_read": 0.5, "reread": 0.1, "dropped_read": 0.5, "dropped_reread": 0.1}
     timed = CanaryReads(host="n1", bytes=64 << 20, **{f"{name}_seconds": (s,) * 10 for name, s in reads.items()})

@@ -32,7 +32,7 @@ def test_the_slowest_cold_load_is_compared_with_the_limit_of_its_share() -> None
         ([loaded("reads", 0.9, stalled=0.5), loaded("mmap", 0.7)], ("failed", "over limit")),
     ],
 )
-def test_what_the_client_took_to_compare_is_not_the_storages(loads, expected) -> None:
+def test_the_comparison_time_of_the_client_does_not_fail_the_storage(loads, expected) -> None:
     verdict = judged("MODEL-LOAD", served(*loads))
     assert (verdict.outcome, verdict.reason) == expected
     if verdict.outcome == "failed":

@@ -23,7 +23,7 @@ EACH = [(requirement, name) for requirement, names in ALL.items() for name in na
 
 @pytest.mark.parametrize("requirement", ALL)
 class TestAll:
-    def test_it_is_met_and_states_its_purpose(self, requirement):
+    def test_the_requirement_is_met_and_has_a_description(self, requirement):
         verdict = judged(requirement, with_patterns())
         assert (verdict.outcome, verdict.measured, verdict.unit) == ("met", 1.0, "s")
         assert verdict.because.endswith(".")
@@ -41,12 +41,12 @@ class TestAll:
         verdict = judged(requirement, measurement())
         assert (verdict.outcome, verdict.measured, verdict.reason) == ("not run", None, "not measured")
 
-    def test_a_run_that_ended_before_states_why(self, requirement):
+    def test_a_run_that_ended_before_gives_the_reason(self, requirement):
         verdict = judged(requirement, measurement(failure=failed_in(ref("save", 4))))
         assert verdict.outcome == "not run"
         assert verdict.reason == "run ended"
 
-    def test_it_is_no_evidence_about_the_requirements_on_saves_and_loads(self, requirement):
+    def test_a_slow_pattern_does_not_change_the_verdict_on_loads(self, requirement):
         slow = with_patterns(**{name: pattern(9_999.0) for name in ALL[requirement]})
         assert judged(requirement, slow).outcome == "failed"
         assert judged("LOAD", slow) == judged("LOAD", measurement())
@@ -122,7 +122,7 @@ def test_a_restart_fails_where_all_copies_were_read_and_a_projection_beyond_the_
     assert ("The rate of more clients was not measured." in verdict.because) == (beyond == "not run")
 
 
-def test_a_restart_states_how_many_copies_were_read_and_how_many_the_cluster_holds():
+def test_the_verdict_on_a_restart_shows_how_many_copies_were_read_and_held():
     verdict = judged("RESTART", with_patterns(storm=pattern(1.0, 2.0, 1.0, restart=copies_read(2))))
     assert verdict.because == (
         "Measured: 2 copies concurrently, 500 MB/s. Projection at this rate: a restart of 16,000 accelerators, 4 "

@@ -53,7 +53,7 @@ def test_a_save_may_be_committed_in_time_and_risk_too_much():
     assert outcomes(in_background(*[5.0 + 457.0] * 3, blocked=5.0)) == ["met", "met", "failed"]
 
 
-def test_a_copy_that_takes_too_long_is_reported_as_the_clients_and_fails_nothing():
+def test_a_copy_that_takes_too_long_is_attributed_to_the_client_and_fails_nothing():
     found = in_background(2 * SAVE, 2 * SAVE, 2 * SAVE, blocked=1.1 * SAVE, copying=1.05 * SAVE)
     assert outcomes(found) == ["met", "met", "met"]
     blocking = judged("BLOCKING", found)
@@ -61,7 +61,7 @@ def test_a_copy_that_takes_too_long_is_reported_as_the_clients_and_fails_nothing
     assert "the client's memory, not of the storage" in blocking.because
 
 
-def test_what_a_save_waits_for_beside_the_copy_counts():
+def test_a_save_that_waits_for_more_than_its_copy_fails_blocking():
     found = in_background(2 * SAVE, 2 * SAVE, 2 * SAVE, blocked=1.1 * SAVE, copying=0.05 * SAVE)
     assert outcomes(found) == ["failed", "met", "failed"]
     assert judged("BLOCKING", found).measured == pytest.approx(1.05 * SAVE)
@@ -102,7 +102,7 @@ def test_steps_during_a_save_are_judged_with_their_scatter(beside, scatter, outc
 
 
 @pytest.mark.parametrize("batches", [0, 1])
-def test_too_few_steps_state_nothing(batches):
+def test_too_few_steps_leave_slowdown_not_run(batches):
     found = judged("SLOWDOWN", in_background(batches=batches))
     assert (found.outcome, found.reason) == ("not run", "too few")
 
@@ -118,7 +118,7 @@ def test_a_failure_while_the_state_is_copied_is_everybodys():
     assert outcomes(found) == ["failed", "failed", "failed"]
 
 
-def test_without_steps_nothing_is_reported_of_what_training_lost():
+def test_without_steps_no_loss_of_training_is_reported():
     found = in_background(patterns=Patterns())
     assert outcomes(found) == ["not run", "met", "not run"]
 
@@ -161,7 +161,7 @@ def test_the_cluster_of_a_save_is_the_largest_that_meets_all_three(blocked, copi
     assert not meets(accelerators + 1)
 
 
-def test_what_blocks_costs_what_it_takes():
+def test_the_cost_of_a_blocking_save_is_its_duration():
     (cost, *_) = save_costs(measurement(saves=(3.0, 3.0, 3.0)))
     assert (cost.lost_seconds, cost.at_risk_seconds(1.0), cost.as_blocking_seconds(LIMITS)) == (3.0, 0.0, 3.0)
 
@@ -191,7 +191,7 @@ def test_kills_of_which_enough_come_before_the_commit_decide():
         (dataclasses.replace(EARLY, is_committed=True, is_commit_withheld=True), "anomaly"),
     ],
 )
-def test_what_is_lost_once_fails(kill, reason):
+def test_a_single_lost_checkpoint_fails(kill, reason):
     found = judged("CRASH-ASYNC", crashed(*SIX[:5], kill))
     assert (found.outcome, found.reason) == ("failed", reason)
 
@@ -221,7 +221,7 @@ def test_files_that_retention_damages_are_found():
 
 
 @pytest.mark.covers(requirements=("PREEMPT",))
-def test_what_is_saved_at_notice_must_be_committed_by_then():
+def test_a_save_at_notice_must_commit_within_the_notice():
     assert judged("PREEMPT", on_notice(100.0, 119.9)).outcome == "met"
     late = judged("PREEMPT", on_notice(100.0, 120.1))
     assert (late.outcome, late.reason, late.severity) == ("failed", "over limit", "advisory")

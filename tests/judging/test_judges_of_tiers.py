@@ -41,7 +41,7 @@ def test_saves_that_take_what_drains_need_leave_no_time_for_one():
     assert judged("BLOCKING", tiered(blocked=0.6 * SAVE)).outcome == "met"
 
 
-def test_saves_during_drains_may_be_slower_by_a_tenth_by_what_scatters_and_within_the_save_limit():
+def test_saves_during_drains_may_be_slower_by_a_tenth_or_by_their_scatter_within_the_limit():
     assert judged("DRAIN", tiered(found=two_tiers(beside=(1.2, 1.2, 1.05)))).outcome == "met"
     alone = (0.95 * SAVE,) * 3
     slow = judged("DRAIN", tiered(found=two_tiers(alone=alone, beside=(1.05 * SAVE,) * 3)))
@@ -50,7 +50,7 @@ def test_saves_during_drains_may_be_slower_by_a_tenth_by_what_scatters_and_withi
     assert judged("DRAIN", tiered(found=two_tiers(beside=(1.25, 1.25, 1.25)))).outcome == "met"
 
 
-def test_what_fails_in_the_local_tier_is_none_of_the_target():
+def test_a_failure_in_the_local_tier_is_not_attributed_to_the_target():
     of_target = tiered(operations=(), patterns=None, failure=failed_in(ref("save", 2), lane=BACKGROUND))
     of_tier = tiered(operations=(), patterns=None, failure=failed_in(ref("save", 2), lane=LOCAL_TIER))
     assert [judged(name, of_target).outcome for name in ("DRAIN", "BLOCKING")] == ["failed", "not run"]
@@ -58,7 +58,7 @@ def test_what_fails_in_the_local_tier_is_none_of_the_target():
 
 
 @pytest.mark.covers(requirements=("TIER-ORDER",))
-def test_another_checkpoint_than_the_newest_complete_one_fails():
+def test_loading_a_checkpoint_other_than_the_newest_complete_one_fails():
     assert judged("TIER-ORDER", tiered()).outcome == "met"
     for found in (
         two_tiers(complete=restored("local", 169, tier="target", number=168)),
@@ -91,7 +91,7 @@ def test_no_host_is_lost_where_there_is_one():
     assert judged("NODE-LOSS", tiered(patterns=None, failure=failed_in(ref("save", 2)))).reason == "run ended"
 
 
-def test_copies_come_back_complete_within_the_load_limit_or_the_loss_of_a_host_fails():
+def test_copies_load_completely_within_the_limit_or_the_loss_of_a_host_fails():
     def outcome(**changes):
         verdict = judged("NODE-LOSS", tiered(found=two_tiers(node_loss=host_lost(**changes))))
         return verdict.outcome, verdict.reason

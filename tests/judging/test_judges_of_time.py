@@ -68,12 +68,12 @@ class TestTime:
         assert verdict.reason == "over limit"
         assert verdict.margin == pytest.approx(-0.5)
 
-    def test_the_detail_states_where_the_limit_comes_from(self, requirement, kind, limit):
+    def test_the_detail_names_the_origin_of_the_limit(self, requirement, kind, limit):
         for seconds in (1.0, 2 * limit):
             verdict = judged(requirement, measurement(**{kind: (seconds,) * 3}))
             assert LIMITS.reason(f"{kind[:-1]}_limit_seconds") in verdict.detail
 
-    def test_the_detail_states_what_the_operations_show_of_all_others(self, requirement, kind, limit):
+    def test_the_detail_shows_what_the_operations_imply_about_all_others(self, requirement, kind, limit):
         seconds = [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9, 0.55, 0.65, 0.75, 0.85, 0.95)]
         all_met = confidence_lines(requirement, kind, seconds)
         assert all_met[0].startswith(f"10 of 10 {kind} met the limit. With 95 % confidence, at least 74.1 % of")
@@ -93,7 +93,7 @@ class TestTime:
         ]
         assert judged(requirement, with_seconds(kind, [1.1 * limit] * 3)).bound is None
 
-    def test_as_sure_as_was_requested_the_verdict_reports_it(self, requirement, kind, limit):
+    def test_the_verdict_states_the_confidence_only_if_it_was_requested_and_reached(self, requirement, kind, limit):
         wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95))
         enough, few = (with_seconds(kind, [limit / 2] * count) for count in (59, 58))
         shown = judged(requirement, ByLimits(enough, wanted))
@@ -167,7 +167,7 @@ class TestTime:
         assert "With 99 % confidence, at least 90 % of" in share
         assert f"with 99 % confidence, 90 % of {kind} take at most" in estimate
 
-    def test_of_times_that_are_bounds_or_held_up_by_the_client_it_states_less(self, requirement, kind, limit):
+    def test_lower_bounds_and_times_delayed_by_the_client_give_weaker_statements(self, requirement, kind, limit):
         seconds = [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9)]
         (share,) = confidence_lines(requirement, kind, seconds, at_least_seconds=0.1)
         assert share.startswith("5 of 5")
@@ -175,7 +175,7 @@ class TestTime:
         (estimate,) = confidence_lines(requirement, kind, late, stalled_seconds=0.2 * limit)
         assert estimate.startswith("Estimate")
 
-    def test_of_different_amounts_of_data_no_time_is_estimated(self, requirement, kind, limit):
+    def test_no_time_is_estimated_from_different_amounts_of_data(self, requirement, kind, limit):
         made = with_seconds(kind, [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9)])
         sizes = (FULL, *(FULL // 2,) * 4)
         operations = tuple(
@@ -194,7 +194,7 @@ class TestTime:
         assert judged(requirement, at_limit).limit == pytest.approx(limit * scale)
         assert f"{scale:.4g} of the full size" in judged(requirement, at_limit).detail
 
-    def test_what_is_missed_by_a_hair_is_reported_in_as_many_digits_as_show_it(self, requirement, kind, limit):
+    def test_a_narrow_failure_is_reported_with_enough_digits_to_show_it(self, requirement, kind, limit):
         verdict = judged(requirement, measurement(**{kind: (limit * 1.000004,) * 3}))
         times = verdict.because.partition(" (")[2].partition(" x the limit")[0]
         took = verdict.because.partition(" (")[0].rpartition(", ")[2]
@@ -223,7 +223,9 @@ class TestTime:
         assert "in nfs_wait" in verdict.detail
 
     @pytest.mark.parametrize("how", ["launch", "interrupted", "killed"])
-    def test_what_is_not_the_storage_s_fault_leaves_it_undecided(self, requirement, kind, limit, how):
+    def test_a_failure_that_is_not_the_storage_s_fault_leaves_the_requirement_undecided(
+        self, requirement, kind, limit, how
+    ):
         of = measurement(**{kind: (1.0,)}, failure=failed_in(ref(kind[:-1], 2), how))
         assert outcome(requirement, of) == "not run"
 

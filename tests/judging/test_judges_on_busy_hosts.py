@@ -63,7 +63,7 @@ def test_the_busiest_host_is_named() -> None:
 
 
 @pytest.mark.parametrize("requirement", ["SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"])
-def test_what_is_absolute_is_judged_the_same(requirement: str) -> None:
+def test_absolute_requirements_have_the_same_verdict_on_a_busy_host(requirement: str) -> None:
     for of in (measurement(), measurement(saves=(1.0, 2.0, 900.0), loads=(1.0, 2.0, 900.0), resident=0.5)):
         quiet, busy = judged(requirement, of), judged(requirement, on_busy_host(of))
         assert (busy.outcome, busy.because, busy.measured) == (quiet.outcome, quiet.because, quiet.measured)

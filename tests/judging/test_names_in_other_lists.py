@@ -8,7 +8,7 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, row
 
 
-def test_lines_appear_in_the_catalogue() -> None:
+def test_names_in_other_lists_appear_in_the_catalogue() -> None:
     assert row(REQUIREMENTS["SAVE"]).also_known_as == ("NVIDIA HSS02",)
     assert row(REQUIREMENTS["INTEGRITY"]).also_known_as == ()
 

@@ -56,7 +56,7 @@ def test_a_host_s_rate_is_that_of_all_its_ranks_while_the_slowest_is_at_work():
     (3.7, ["the client is the limit"]),
     (3.6, ["over another network, or over more links"]),
 ])  # fmt: skip
-def test_what_is_near_the_network_s_rate_is_reported_and_what_is_clearly_beyond_it(sends, words):
+def test_rates_near_or_clearly_above_the_rate_of_the_network_are_reported(sends, words):
     sentences = client_limits([MEASURED], known(sends))
     assert len(sentences) == bool(words)
     assert all(word in " ".join(sentences) for word in words), sentences
@@ -68,7 +68,7 @@ def test_a_rate_that_the_user_stated_is_called_so():
     assert "(5 GB/s, as stated)" in sentence
 
 
-def test_nothing_is_reported_where_no_network_is_known_and_nothing_is_guessed_where_it_was_not_measured():
+def test_an_unknown_or_unmeasured_network_is_neither_reported_nor_guessed():
     assert client_limits([MEASURED], networks_of([{"host": "n1"}, {"host": "n2", "network": None}])) == []
     (sentence,) = client_limits([MEASURED], known(None, None, unavailable_reason="no port of this range can be bound."))
     why = "the network of n1, n2 was not measured: no port of this range can be bound"

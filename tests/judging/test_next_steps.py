@@ -18,5 +18,5 @@ def test_if_cold_failed_every_method_to_prove_it_is_named() -> None:
     assert all(option in REQUIREMENTS["COLD"].next_step for option in ways.values())
 
 
-def test_every_requirement_states_what_to_do_first_where_it_fails() -> None:
+def test_every_requirement_has_a_first_step_for_its_failure() -> None:
     assert [name for name, r in REQUIREMENTS.items() if not r.next_step.endswith(".")] == []

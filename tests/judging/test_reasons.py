@@ -62,7 +62,7 @@ def test_every_reason_names_a_requirement_or_a_check_once() -> None:
     assert set(names) <= set(known_names())
 
 
-def test_every_reason_states_where_it_comes_from() -> None:
+def test_every_reason_names_its_origin() -> None:
     for reason in REASONS:
         match reason.because:
             case Derived(inputs=inputs):
@@ -77,7 +77,7 @@ def test_every_reason_states_where_it_comes_from() -> None:
 
 
 @pytest.mark.parametrize(("table", "kind"), [("posix-shared", "advisory"), ("serving", "required")])
-def test_publication_counts_if_a_model_is_served(table: str, kind: str) -> None:
+def test_publish_is_required_if_a_model_is_served_and_advisory_otherwise(table: str, kind: str) -> None:
     assert built_in(table).kind("PUBLISH", "marker", REQUIREMENTS["PUBLISH"].severity) == kind
     assert (reason_of("PUBLISH", "marker", table) is None) is (kind == "advisory")
 

@@ -172,7 +172,7 @@ def test_limits_under_a_second_get_a_note_on_latency_and_a_sufficient_scale(
 
 
 @pytest.mark.parametrize(("scale", "times"), [("1/2", "1"), ("1/10", "1.01"), ("1/1000", "1.74")])
-def test_a_reduced_scale_states_how_many_more_requests_a_byte_it_makes(scale: str, times: str) -> None:
+def test_a_reduced_scale_reports_how_many_more_requests_it_makes_for_each_byte(scale: str, times: str) -> None:
     (short,) = [s for s in shortfalls(*run_of("llama3-8b", ckpt_scale=scale)) if "of the full size" in s.now]
     assert f" Small checkpoints need more requests: up to {times} times as many per GB as at" in short.reason
     assert not [s for s in shortfalls(*run_of("llama3-8b")) if "Requests" in s.reason]
@@ -258,7 +258,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_what_is_required_where_given_is_reported_before_the_run_and_gates_nothing(name: str) -> None:
+def test_a_requirement_that_lacks_its_input_is_reported_before_the_run_and_gates_nothing(name: str) -> None:
     suite, _, missing = GIVEN[name]
     shared = built_in("posix-shared")
     plan, settings, gates = run_of("llama3-8b", gates=shared)
@@ -285,7 +285,7 @@ def test_a_command_makes_it_required(kind: str, name: str) -> None:
     assert [reason for reason in judgement.reasons if f"{name} did not run" in reason]
 
 
-def test_where_nothing_is_required_of_it_nothing_is_reported() -> None:
+def test_a_table_that_requires_no_optional_inputs_reports_none() -> None:
     _, settings, gates = run_of("llama3-8b", gates=built_in("posix-local"))
     assert not not_given(settings, gates)
 
@@ -326,7 +326,7 @@ def test_a_user_s_model_of_few_ranks_has_no_subset(tmp_path) -> None:
     assert plan.checkpoints[0].layout.mode == "full"
 
 
-def test_a_strategy_of_which_the_suites_ask_nothing_is_reported_as_unmeasured() -> None:
+def test_a_strategy_that_no_chosen_suite_measures_is_reported() -> None:
     """If the chosen suites do not measure a strategy, a sentence names a suite that does."""
     asked = {"ckpt_strategy": "sync,async", "ckpt_engine": "stream"}
     plan, settings, gates = run_of("llama3-8b", ckpt_suite="strategies", **asked)

@@ -84,7 +84,7 @@ def test_a_time_beyond_the_promise_is_reported() -> None:
     assert told.endswith(" The measured time is longer than that.")
 
 
-def test_a_client_that_never_agreed_is_reported_next_to_the_promise() -> None:
+def test_the_verdict_names_a_client_that_never_agreed_and_the_promise_of_the_mount() -> None:
     late = Anomaly(kind="stale size", where="file", seen="0 after 10 s", expected="7 within 1 s")
     verdict = judged("attributes", DEFAULT, 10.0, anomaly_count=1, anomalies=(late,))
     assert verdict.reason == "anomaly"

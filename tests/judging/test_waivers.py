@@ -31,7 +31,7 @@ def waiver(**changed):
     return Waiver(**usual | changed)
 
 
-def test_an_entry_states_what_why_and_until_when():
+def test_a_complete_waiver_entry_is_read():
     assert read_waivers(text(GOOD), KNOWN) == (Waiver(**GOOD),)
 
 

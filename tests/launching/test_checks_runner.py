@@ -64,7 +64,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run_code
 
 
-def test_what_a_check_saw_comes_back_complete(run: Run, tmp_path: Path) -> None:
+def test_the_complete_findings_of_a_check_come_back(run: Run, tmp_path: Path) -> None:
     calls: list[tuple[str, str]] = []
     seen = run(
         """
@@ -178,7 +178,7 @@ def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) 
         ("def calls(context, findings): exit(3)", "exit code 3"),
     ],
 )  # fmt: skip
-def test_a_check_that_breaks_is_not_run_and_states_why(run: Run, code: str, why: str) -> None:
+def test_a_check_that_breaks_is_not_run_and_gives_the_reason(run: Run, code: str, why: str) -> None:
     seen = run(code)
     assert seen.not_run.startswith("the check itself broke: ")
     assert why in seen.not_run

@@ -79,7 +79,7 @@ def test_a_rank_that_is_gone_ends_nothing_of_the_next_launch(tmp_path: Path) -> 
             process.communicate()
 
 
-def test_a_process_that_only_has_the_number_of_a_daemon_continues(tmp_path: Path) -> None:
+def test_another_process_with_the_pid_of_a_daemon_is_not_ended(tmp_path: Path) -> None:
     other = subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE)
     try:
         swept(create_session(tmp_path / f"ompi.{other.pid}"))

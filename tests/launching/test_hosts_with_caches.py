@@ -93,7 +93,7 @@ def test_every_name_is_listed_on_both_hosts(all_results: Sequence[StepResult]) -
 
 
 @pytest.mark.thorough
-def test_what_hosts_waited_for_before_the_clocks_is_reported(
+def test_the_entries_that_hosts_waited_for_outside_the_timed_part_are_reported(
     results: Sequence[StepResult], measured: list[dict[str, Any]]
 ) -> None:
     for of, found in zip(results, measured, strict=True):

@@ -45,7 +45,7 @@ def launcher(*hosts: str, version: str = "mpiexec (Open MPI) 5.0.11", program: s
     return Launcher(template=(program,), version=version, hosts=slots)
 
 
-def test_what_a_remote_shell_is_given_means_the_same_place_there() -> None:
+def test_a_path_with_spaces_is_quoted_for_the_remote_shell() -> None:
     found = quoted(WORDS, [PLACE])
     assert found[0] == "node2"
     assert found[2:] == ["--prtemca", "plm", '"ssh"']
@@ -60,7 +60,7 @@ def test_what_a_remote_shell_is_given_means_the_same_place_there() -> None:
     assert f"LD_LIBRARY_PATH={PLACE}/lib:" in shown
 
 
-def test_what_is_quoted_already_stays_as_it_is() -> None:
+def test_a_word_that_is_already_quoted_is_unchanged() -> None:
     assert quoted([f'"{PLACE}/bin/prted"', f"'{PLACE}'"], [PLACE]) == [f'"{PLACE}/bin/prted"', f"'{PLACE}'"]
 
 
@@ -170,7 +170,7 @@ def test_a_launcher_that_does_not_print_its_version_in_time_is_reported(
         find_launcher(None, ())
 
 
-def test_an_mpiexec_that_fails_is_reported_with_its_own_words_and_a_user_s_launcher_may_know_no_version(
+def test_the_message_of_a_failing_mpiexec_is_reported_and_a_custom_launcher_needs_no_version(
     program: Callable[[str], Path],
 ) -> None:
     there = program("echo usage: launch >&2; echo no library >&2; exit 127")

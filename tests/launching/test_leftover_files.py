@@ -98,7 +98,7 @@ def test_the_run_s_directory_stays_and_is_reported_where_something_may_still_wri
         ),
     ],
 )
-def test_what_is_there_of_another_run_is_reported_with_what_can_be_known_of_it(
+def test_a_directory_of_another_run_is_reported_with_the_state_of_that_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, told: str
 ) -> None:
     there = tmp_path / "target" / "pytest-ckpt-old"

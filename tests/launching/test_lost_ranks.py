@@ -109,7 +109,7 @@ def test_a_launch_in_which_no_rank_started_is_nobody_s_fault_and_may_be_tried_ag
     assert not watch.may_be_tried_again(left), "nothing starts beside what cannot be ended"
 
 
-def test_where_some_ranks_started_the_first_that_did_not_is_named_and_nothing_tried_again(clock: Clock) -> None:
+def test_the_first_rank_that_did_not_start_is_named_and_a_partial_launch_is_not_retried(clock: Clock) -> None:
     watch = RankWatchdog(2, 10.0, "h1")
     watch.record(Hello(rank=0, host="h1", pid=1))
     clock.now += 61
@@ -137,9 +137,7 @@ def test_a_rank_that_never_got_its_job_is_no_hung_storage(clock: Clock) -> None:
     assert failure.message.startswith("no job has reached it for 11 s")
 
 
-def test_a_rank_that_states_nothing_is_distinguished_from_one_that_does_not_move(
-    clock: Clock, watch: RankWatchdog
-) -> None:
+def test_a_silent_rank_is_reported_differently_from_a_rank_without_progress(clock: Clock, watch: RankWatchdog) -> None:
     clock.now += 11
     watch.record(working(0, 5))
     silent = watch.hung()
@@ -159,7 +157,7 @@ def test_a_rank_that_speaks_and_does_not_move_hangs_in_its_call(clock: Clock, wa
     assert hung.message.startswith("no progress for 11 s")
 
 
-def test_of_ranks_that_end_without_a_word_the_first_is_named(watch: RankWatchdog) -> None:
+def test_the_first_of_several_ranks_that_end_without_a_message_is_named(watch: RankWatchdog) -> None:
     """If two ranks end without a message, the failure names the rank that ended first.
 
     The launcher reports only that a rank has lost its peer, and not which rank was killed.
@@ -183,7 +181,7 @@ def test_ranks_that_end_with_their_killed_launcher_are_not_accused(watch: RankWa
     assert failure.message == "the launcher was killed by signal 9: no output"
 
 
-def test_what_a_rank_told_of_its_error_counts_more_than_who_ended_first(watch: RankWatchdog) -> None:
+def test_the_error_message_of_a_rank_takes_precedence_over_the_order_of_ends(watch: RankWatchdog) -> None:
     watch.record(DISCONNECTED)
     watch.add_exit(1, ended=1)
     failure = watch.ended(1, "something")
@@ -199,7 +197,7 @@ def test_slurm_tells_of_tasks_that_it_ended_itself_and_the_first_that_was_gone_i
     assert (failure.rank, failure.host, failure.message) == (1, "h2", "the process was killed by signal Killed")
 
 
-def test_a_rank_of_which_slurm_states_nothing_is_named_where_it_was_the_first_that_was_gone(
+def test_the_rank_that_ended_first_is_named_even_if_slurm_reports_another(
     watch: RankWatchdog,
 ) -> None:
     """If Slurm reports the end of one rank, but another rank ended earlier, the failure names the earlier rank.

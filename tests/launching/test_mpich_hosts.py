@@ -54,7 +54,7 @@ def test_a_job_of_a_megabyte_reaches_ranks_that_hydra_starts(results: dict[str, 
 
 
 @pytest.mark.thorough
-def test_what_ranks_that_hydra_starts_report_right_before_they_end_arrives_or_fails_the_launch(
+def test_final_messages_of_ranks_of_hydra_arrive_or_the_launch_fails(
     results: dict[str, StepResult],
 ) -> None:
     assert_final_messages_arrived(results)

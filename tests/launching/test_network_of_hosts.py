@@ -59,7 +59,7 @@ def test_a_slow_network_of_one_host_is_seen_as_that(results: dict[str, StepResul
 
 
 @pytest.mark.thorough
-def test_what_is_stated_is_not_measured_and_hosts_that_moved_more_are_named(results: dict[str, StepResult]) -> None:
+def test_a_declared_network_rate_is_not_measured_and_faster_hosts_are_named(results: dict[str, StepResult]) -> None:
     run = results["stated"].run
     assert {network["basis"] for network in networks(results["stated"]).values()} == {"stated"}
     named = [words for words in run.document["disclosures"] if "over another network, or over more links" in words]

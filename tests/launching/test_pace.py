@@ -89,7 +89,7 @@ def test_a_trickle_is_ended_after_a_fifth_of_what_an_operation_may_take(watched)
     )
 
 
-def test_what_is_slow_and_ends_in_time_continues(watched):
+def test_a_slow_save_that_ends_in_time_continues(watched):
     """A save that takes 49 of the allowed 50 minutes is not ended."""
     every = SIZE / (0.98 * MAXIMUM) * BEAT
     found, after = watched.keep_reporting(SAVE, round(every), 0.98 * MAXIMUM)
@@ -97,7 +97,7 @@ def test_what_is_slow_and_ends_in_time_continues(watched):
     assert watched.moved == pytest.approx(SIZE, rel=0.01)
 
 
-def test_what_needs_a_little_more_than_is_allowed_is_ended(watched):
+def test_a_save_that_needs_slightly_more_than_the_allowed_time_is_ended(watched):
     found, _ = watched.keep_reporting(SAVE, round(SIZE / (1.1 * MAXIMUM) * BEAT), MAXIMUM)
     assert found.kind == "too slow"
 
@@ -174,7 +174,7 @@ def test_work_in_a_lane_of_its_own_is_named_with_it(watched):
     assert (found.kind, found.lane) == ("too slow", "save")
 
 
-def test_what_is_no_save_and_no_load_has_no_such_bound(watched):
+def test_stages_other_than_saves_and_loads_have_no_pace_limit(watched):
     for at in (SAVE.at("content"), OperationRef(subject=SUBJECT, scenario="near_full", stage="ballast", level=0.9)):
         watched.report(at)
         assert watched.keep_reporting(at, 10, MAXIMUM)[0] is None

@@ -82,7 +82,7 @@ def remaining_time(line: str) -> str:
     return found[1] if found else ""
 
 
-def test_every_step_during_saves_and_loads_moves_the_count_on(clock: Clock) -> None:
+def test_every_step_during_saves_and_loads_increases_the_count(clock: Clock) -> None:
     """Each step of a pattern and each check increases the count by one."""
     run = Watched(clock, ckpt_suite="performance,contention")
     total = sum(steps.count for steps in run.steps) + CHECKS
@@ -133,7 +133,7 @@ def test_checks_move_the_count_on_and_are_told_to_be_left(clock: Clock) -> None:
     assert remaining_time(run.lines[-1]).endswith("and 1 check left")
 
 
-def test_what_a_launch_that_ended_early_did_not_come_to_is_no_longer_waited_for(clock: Clock) -> None:
+def test_the_total_excludes_steps_that_an_ended_launch_skipped(clock: Clock) -> None:
     run = Watched(clock)
     run.own("save", 1, 4.0)
     run.progress.end()

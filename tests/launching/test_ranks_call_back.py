@@ -103,7 +103,7 @@ def all_command_lines() -> list[bytes]:
     return words
 
 
-def test_what_a_rank_reports_right_before_it_ends_arrives(tmp_path: Path, one_rank: Any) -> None:
+def test_messages_sent_immediately_before_the_end_of_a_rank_arrive(tmp_path: Path, one_rank: Any) -> None:
     failure, found = launched(tmp_path, one_rank(f"{TELLS_MUCH}\ncaller.send('end')\ncaller.receive()"), 1)
     assert failure is None
     assert [len(event.hosts[0].host) for event in found if isinstance(event, HostsSeen)] == [200_000] * 30

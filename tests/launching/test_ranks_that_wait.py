@@ -84,7 +84,7 @@ def hellos(directory: Path, rank: int) -> list[str]:
     return [line for line in lines if '"hello"' in line]
 
 
-def test_where_one_of_them_is_gone_others_do_the_job_and_that_is_reported(launch: Launch) -> None:
+def test_ranks_are_started_again_if_a_waiting_rank_is_gone_and_this_is_reported(launch: Launch) -> None:
     gone = next(iter(switches()))
     os.kill(gone, signal.SIGKILL)
     listed: list[Event] = []

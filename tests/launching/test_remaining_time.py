@@ -29,7 +29,7 @@ def test_before_the_first_save_nothing_is_known() -> None:
     assert remaining_seconds(rows(), 5.0) is None
 
 
-def test_what_is_left_continues_at_the_pace_of_what_is_over() -> None:
+def test_the_remaining_time_follows_the_pace_of_finished_operations() -> None:
     of = rows()
     of["save"].ended(4.0)
     assert remaining_seconds(of, 5.0) == pytest.approx(15.0)
@@ -76,7 +76,7 @@ def test_neither_bytes_nor_a_clock_foretell_calls_on_names() -> None:
     assert remaining_seconds(of, 4.0) is None
 
 
-def test_what_will_never_be_measured_is_not_waited_for() -> None:
+def test_there_is_no_remaining_time_if_nothing_is_left_to_measure() -> None:
     of = rows(ckpt_suite="performance,contention")
     for kind in ("save", "save", "load", "load"):
         of[kind].ended(1.0)

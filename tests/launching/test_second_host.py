@@ -92,7 +92,7 @@ def test_open_mpi_is_asked_to_yield_unless_the_user_has_said_otherwise():
     assert name not in SRUN.environment("run", "", {})
 
 
-def test_what_open_mpi_keeps_of_a_launch_goes_with_the_directory_of_the_launch():
+def test_open_mpi_keeps_its_temporary_files_in_the_directory_of_the_launch():
     launcher = Launcher(template=("mpiexec",), version="mpiexec (Open MPI) 5.0.11", hosts=HOSTS)
     here, there = "PRTE_MCA_prte_local_tmpdir_base", "PRTE_MCA_prte_remote_tmpdir_base"
     made = launcher.environment("run", "/dev/shm/ckpt-7-x", {})

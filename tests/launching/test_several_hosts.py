@@ -95,7 +95,7 @@ def test_a_job_of_a_megabyte_reaches_ranks_on_another_host(create_home: Callable
 
 
 @pytest.mark.thorough
-def test_what_ranks_of_other_hosts_report_right_before_they_end_arrives_or_fails_the_launch(
+def test_final_messages_of_ranks_on_other_hosts_arrive_or_the_launch_fails(
     results: dict[str, StepResult],
 ) -> None:
     assert_final_messages_arrived(results)
@@ -126,7 +126,7 @@ def test_storage_is_maintained_while_ranks_of_two_hosts_save(results: dict[str, 
 
 
 @pytest.mark.thorough
-def test_what_another_host_may_not_see_at_once_fails_no_pattern(results: dict[str, StepResult]) -> None:
+def test_no_pattern_fails_if_a_host_sees_a_new_name_late(results: dict[str, StepResult]) -> None:
     """No pattern fails because a host sees a new name late."""
     measured = results["contention"].run.measurement()
     assert measured["failure"] is None

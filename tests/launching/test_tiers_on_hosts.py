@@ -105,7 +105,7 @@ def test_a_tier_that_hosts_share_or_lack_is_refused_before_the_first_write(
 
 
 @pytest.mark.thorough
-def test_a_run_that_lost_a_rank_states_what_may_be_left_in_the_tiers_of_other_hosts(
+def test_a_run_that_lost_a_rank_names_possible_leftovers_in_the_tiers_of_other_hosts(
     results: dict[str, StepResult],
 ) -> None:
     left = results["killed"].run.document["left_behind"]

@@ -61,7 +61,7 @@ def test_a_name_of_this_host_needs_no_ssh(a_shell: Path, monkeypatch: pytest.Mon
         ((), "Open MPI 5.0.11", "PBS_JOBID", "17"),
     ],
 )
-def test_what_starts_ranks_otherwise_is_not_asked_for_ssh(
+def test_ssh_is_not_tried_if_the_launcher_does_not_use_it(
     a_shell: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], version: str, variable: str, value: str
 ) -> None:
     if variable:
@@ -77,7 +77,7 @@ def listening() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_a_host_that_takes_connections_and_states_nothing_is_named(
+def test_a_host_that_accepts_connections_and_stays_silent_is_named(
     listening: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need(shutil.which("ssh"), "needs ssh")

@@ -89,7 +89,7 @@ def test_a_rank_that_sends_nothing_is_named_as_that(clock: Clock, watch: RankWat
     assert watch.waits_for() == f"{SAVE}: rank 1 on h2, last in fsync of rank-1.pt, has not sent a message for 61 s"
 
 
-def test_of_a_rank_that_may_go_on_its_last_report_is_told(clock: Clock, watch: RankWatchdog) -> None:
+def test_the_last_report_of_a_rank_that_may_still_continue_is_shown(clock: Clock, watch: RankWatchdog) -> None:
     for second in range(70):
         clock.now += 1
         watch.record(beat(0, second + 1))

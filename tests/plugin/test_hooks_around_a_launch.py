@@ -99,7 +99,7 @@ def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[.
     assert run.left_on_target == []
 
 
-def test_what_was_begun_before_can_be_ended_after_whatever_happened(runner: Runner) -> None:
+def test_every_after_hook_is_called_even_if_a_before_hook_fails(runner: Runner) -> None:
     """If a plugin's before-hook fails, the after-hook of every plugin is still called."""
     calls = runner.home / "calls"
     for name, breaks in (("one", ""), ("two", "    raise ValueError('{} is ill')\n")):

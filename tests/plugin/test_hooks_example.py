@@ -43,7 +43,7 @@ def test_the_report_follows_its_schema(acme: Run) -> None:
 
 
 @pytest.mark.parametrize(("option", "word"), [("--ckpt-drop-caches", "acme_tool.py"), ("--ckpt-launcher", "mpiexec")])
-def test_what_a_hook_decided_is_used_and_disclosed_as_its_own(acme: Run, option: str, word: str) -> None:
+def test_a_value_from_a_hook_is_used_and_disclosed_with_its_source(acme: Run, option: str, word: str) -> None:
     found = setting(acme, option)
     assert word in found["value"]
     assert found["source"] == f"hook of {PLUGIN}"
@@ -96,7 +96,7 @@ def test_the_hook_after_a_measurement_saw_it(acme: Run) -> None:
     }  # fmt: skip
 
 
-def test_what_was_held_for_the_hook_is_gone(acme: Run) -> None:
+def test_the_measurement_file_kept_for_the_hook_is_removed(acme: Run) -> None:
     assert not list((acme.report / "launches").rglob(f"{SUBJECT}+stream.json"))
 
 
@@ -135,7 +135,7 @@ def test_their_verdicts_stand_everywhere_and_name_the_plugin(acme: Run) -> None:
     assert page(acme).count(f"of plugin {PLUGIN}</p>") == 2
 
 
-def test_its_section_appears_in_report_and_certificate_below_its_name(acme: Run) -> None:
+def test_the_section_of_a_plugin_appears_in_report_and_certificate_below_the_plugin_s_name(acme: Run) -> None:
     (section,) = acme.document["sections"]
     assert section["plugin"] == PLUGIN
     assert section["title"] == "Ordering this array"
@@ -222,7 +222,9 @@ def test_over_workers_it_is_the_same(acme: Run, create_home: Callable[[str], Pat
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.thorough)])
-def test_what_the_vendor_s_directory_alone_measures_is_judged_by_ours(runner: Runner, workers: tuple[str, ...]) -> None:
+def test_measurements_of_the_vendor_s_directory_alone_are_judged_by_the_built_in_judges(
+    runner: Runner, workers: tuple[str, ...]
+) -> None:
     put_example(runner.home)
     run = runner.run(*QUICK, *workers, SUITE)
     assert run.code == 0, run.text
@@ -231,7 +233,7 @@ def test_what_the_vendor_s_directory_alone_measures_is_judged_by_ours(runner: Ru
 
 
 @pytest.mark.thorough
-def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(runner: Runner) -> None:
+def test_without_test_arguments_the_suites_of_a_plugin_run_beside_the_built_in_suites(runner: Runner) -> None:
     """If the command line names no test, the suites of a plugin run in addition to the built-in suites.
 
     The plugin is loaded by its module name, like a package with an entry point.
@@ -328,7 +330,7 @@ def test_a_requirement_of_a_plugin_can_be_waived_and_is_then_not_certified(runne
 
 
 @pytest.mark.thorough
-def test_a_table_of_gates_may_name_it_and_what_it_requires_less_is_reported(runner: Runner) -> None:
+def test_a_gate_table_may_relax_a_requirement_of_a_plugin_and_this_is_disclosed(runner: Runner) -> None:
     put_example(runner.home)
     (runner.home / "mine.toml").write_text(
         'name = "mine"\nextends = "speed-only"\n[requirements]\nACME-DROPPED = { gate = "advisory" }\n'

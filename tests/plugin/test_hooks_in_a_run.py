@@ -57,7 +57,7 @@ def test_ours_are_decided_as_ever(hostile: Run) -> None:
     assert hostile.document["grade"] == "rehearsal"
 
 
-def test_what_was_measured_stays(hostile: Run) -> None:
+def test_hostile_hooks_leave_the_measurements_unchanged(hostile: Run) -> None:
     assert len(hostile.operations("save")) == len(hostile.operations("load")) == 2
     assert min(o["seconds"] for o in hostile.measurement()["operations"]) > 0
     assert {"saves", "loads", "hooks"} <= set(hostile.measurement()["stages"])

@@ -59,7 +59,9 @@ def checks(directory: Path) -> dict[str, tuple[str, str, tuple[str, ...]]]:
 # --- judge -----------------------------------------------------------------------------------------------------------
 
 
-def test_with_the_limits_of_the_run_its_verdict_is_kept_and_this_is_reported(acme: Run, directory: Path) -> None:
+def test_with_the_limits_of_the_run_the_plugin_s_verdict_is_kept_and_this_is_reported(
+    acme: Run, directory: Path
+) -> None:
     document = judge_directory(directory, {})
     kept, was = verdict(document), acme.verdict("ACME-DROPPED")
     assert (kept["outcome"], kept["severity"]) == ("met", "required")
@@ -67,7 +69,9 @@ def test_with_the_limits_of_the_run_its_verdict_is_kept_and_this_is_reported(acm
     assert {v["id"]: v["outcome"] for v in document["requirements"] if v["id"] in REQUIRED} == acme.outcomes()
 
 
-def test_what_was_not_judged_again_does_not_pass(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_requirement_that_was_not_judged_again_does_not_pass(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["judge", str(directory)]) == 8
     output = capsys.readouterr().out
     assert f"ACME-DROPPED was not re-judged: plugin {PLUGIN} is" in output
@@ -83,7 +87,7 @@ def test_by_other_limits_its_verdict_is_not_known(directory: Path) -> None:
     assert document["exit_code"] == 8
 
 
-def test_what_failed_stays_failed_with_the_limits_of_the_run(directory: Path) -> None:
+def test_a_failed_verdict_stays_failed_with_the_limits_of_the_run(directory: Path) -> None:
     def fail(report: dict) -> None:
         verdict(report).update(outcome="failed", because="The cache was warm.")
 

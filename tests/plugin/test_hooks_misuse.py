@@ -178,7 +178,7 @@ def test_listing_the_tests_queries_requirements_and_writes_nothing(run_pytest, p
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("place", ["command line", "pytest.ini", "a file"])
-def test_what_was_said_elsewhere_no_plugin_is_asked_for(run_pytest, pytester, place):
+def test_a_hook_is_not_called_for_a_value_that_is_set_elsewhere(run_pytest, pytester, place):
     (pytester.path / "target").mkdir()
     pytester.makeconftest(hook("drop_caches", "raise ValueError('asked')"))
     pytester.makepyfile("def test_it(): pass")

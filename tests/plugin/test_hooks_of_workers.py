@@ -48,7 +48,7 @@ def test_a_plugin_that_comes_when_the_run_is_open_stops_workers_too(runner: Runn
     assert run.document["measurements"] == []
 
 
-def test_where_nothing_is_measured_a_plugin_s_requirement_is_not_run(runner: Runner) -> None:
+def test_without_measurements_the_requirement_of_a_plugin_is_not_run(runner: Runner) -> None:
     directory = runner.home / "vendor"
     directory.mkdir()
     (directory / "conftest.py").write_text(JUDGES.replace('"advisory"', '"required"'))

@@ -65,7 +65,7 @@ def test_they_run(run: Run) -> None:
     assert run.document["environment"]["plugins"][0]["hooks"] == list(HOOKS)
 
 
-def test_what_they_decide_is_used(run: Run) -> None:
+def test_the_values_from_the_example_hooks_are_used(run: Run) -> None:
     settings = {s["option"]: s for s in run.document["settings"]}
     for option in ("--ckpt-drop-caches", "--ckpt-actions [power_cut] command", "--ckpt-launcher"):
         assert settings[option]["source"] == "hook of acme/conftest.py"
@@ -74,7 +74,7 @@ def test_what_they_decide_is_used(run: Run) -> None:
     assert "-x ACME_READ_AHEAD=off" in (run.report / "launches" / "1" / "command").read_text()
 
 
-def test_what_they_report_and_write_is_there(run: Run) -> None:
+def test_the_reports_and_files_of_the_example_hooks_exist(run: Run) -> None:
     assert run.document["environment"]["plugins"][0]["facts"] == {"client kernel": platform.release()}
     (line,) = (run.home / "acme.jsonl").read_text().splitlines()
     assert json.loads(line) == {
@@ -85,7 +85,7 @@ def test_what_they_report_and_write_is_there(run: Run) -> None:
     assert section["rows"] == [[MEASURED, "4"]]
 
 
-def test_what_they_require_is_judged(run: Run) -> None:
+def test_the_requirements_of_the_example_hooks_are_judged(run: Run) -> None:
     verdict = run.verdict("ACME-CLIENTS")
     assert (verdict["outcome"], verdict["measured"], verdict["limit"], verdict["unit"]) == ("met", 1, 1, "clients")
 

@@ -43,7 +43,7 @@ def test_the_directories_name_serves_where_nothing_else_does():
     assert "llama3-70b-full or llama3-70b-subset" in both.because
 
 
-def test_open_layouts_are_reported_by_their_processes():
+def test_an_open_layout_is_recognized_by_its_number_of_processes():
     sixteen = layout("llama3-8b", mode="open", processes=16)
     assert recognize(Facts(model="llama3-8b", processes=16), sixteen.bytes, 15, "").layout == sixteen
     assert recognize(Facts(processes=16), sixteen.bytes, 15, "").layout == sixteen
@@ -57,7 +57,7 @@ def test_open_layouts_are_reported_by_their_processes():
         (SyntheticRun(), None, 12, "This fits no layout of the workload"),
     ],
 )
-def test_what_fits_no_layout_is_not_guessed(run, moved, highest, expected_text):
+def test_the_layout_is_not_guessed_if_none_fits(run, moved, highest, expected_text):
     found = recognize(facts(run, summary=True), moved, highest, "")
     assert found.layout is None
     assert expected_text in found.because
@@ -112,7 +112,7 @@ def test_the_pause_comes_from_the_configuration_or_its_overrides(pause):
 
 
 @pytest.mark.parametrize("broken", [[], "text", 7, {"metric": []}, {"metric": {"checkpoint_size_GB": "105"}}])
-def test_files_of_another_shape_state_nothing(broken):
+def test_files_of_unknown_structure_give_no_facts(broken):
     found = facts_of(broken, broken, broken, broken)
     assert (found.bytes, found.processes, found.seconds_between) == (None, None, None)
 

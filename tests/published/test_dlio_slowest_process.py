@@ -62,7 +62,7 @@ def test_the_last_save_of_a_run_without_loads_has_only_rank_0s_time():
     assert (last.basis, last.seconds, last.at_least_seconds) == ("rank 0 only", 5.0, None)
 
 
-def test_what_waits_before_the_first_load_makes_the_last_save_longer_and_never_shorter():
+def test_a_delay_before_the_first_load_only_raises_the_bound_of_the_last_save():
     """A slow listing of the directory after the last save only increases the upper bound of this save."""
     stats = SyntheticRun(listing=4.0).stats([0])[0]
     last = {(o.kind, o.number): o for o in slowest_of_each({0: rank_times(stats)}, 8, 5.0)}["save", 10]
@@ -82,7 +82,7 @@ def test_with_all_ranks_the_last_save_is_what_they_recorded_whatever_follows():
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=examples(150), deadline=None)
-def test_what_is_inferred_from_one_rank_is_within_2_ms_of_the_maximum(per_rank, between, offset, seed):
+def test_times_inferred_from_one_rank_are_within_2_ms_of_the_maximum(per_rank, between, offset, seed):
     run = SyntheticRun(
         processes=len(per_rank), saves=min(map(len, per_rank)), loads=0, size=2**40, between=between, seed=seed,
         seconds=lambda _kind, number, rank: per_rank[rank][number - 1], offsets={0: offset},
@@ -210,7 +210,7 @@ def test_a_start_that_was_set_back_makes_no_pause_longer():
     assert pause_between({0: times[0]}, 8, None).seconds == 5.0
 
 
-def test_of_pauses_that_are_drawn_nothing_is_inferred():
+def test_nothing_is_inferred_from_random_pauses():
     pause = pause_between(times_of(SyntheticRun()), 8, None, varies=True)
     assert pause.seconds is None
     assert "drawn at random" in pause.description
@@ -254,7 +254,7 @@ def test_a_file_of_another_run_with_the_same_intervals_is_found_by_its_hour():
     assert list(ranks_of_different_runs(times)) == [6]
 
 
-def test_rank_0s_log_reports_what_its_statistics_report():
+def test_the_log_of_rank_0_agrees_with_its_statistics():
     run = SyntheticRun()
     logged, recorded = logged_times(run.log().splitlines()), rank_times(run.stats([0])[0])
     assert logged.timings.keys() == recorded.timings.keys()

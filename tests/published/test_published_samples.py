@@ -32,7 +32,7 @@ def test_every_result_is_judged(capsys):
                 assert math.isfinite(figure["judged_seconds"])
 
 
-def test_where_all_ranks_are_known_the_inference_is_right_to_2_ms():
+def test_the_inference_is_accurate_to_2_ms_if_all_ranks_are_known():
     errors = []
     for directory in find_runs(Path(DIRECTORY)):
         run, _ = examine(read_run(directory))

@@ -136,7 +136,7 @@ def test_nobody_waits_for_longer_than_twice_what_stale_allows(records: list[Any]
     assert 2.0 < late.waited_seconds < 2.1
 
 
-def test_of_the_files_to_be_read_those_of_others_are_looked_for(records: list[Any]) -> None:
+def test_a_rank_waits_only_for_files_that_others_wrote(records: list[Any]) -> None:
     store = StoreWithLateNames(0)
     waiting(store, records, other=BY_ANOTHER).files(
         [Files(ref=REF, names=("ours", "theirs"))], {1: (Entry(name="ours", bytes=5),)}
@@ -145,7 +145,7 @@ def test_of_the_files_to_be_read_those_of_others_are_looked_for(records: list[An
     assert [event.awaited for event in records] == ["data"]
 
 
-def test_who_reads_what_it_wrote_looks_for_nothing(records: list[Any]) -> None:
+def test_a_rank_that_reads_its_own_files_waits_for_nothing(records: list[Any]) -> None:
     store = StoreWithLateNames(0)
     waiting(store, records, other=BY_ANOTHER).files(
         [Files(ref=REF, names=("ours",))], {1: (Entry(name="ours", bytes=5),)}

@@ -22,7 +22,7 @@ def places(buffers):
 
 @settings(deadline=None, max_examples=30)
 @given(shape=shapes)
-def test_there_are_as_many_as_were_requested_each_of_its_size(shape):
+def test_the_requested_number_of_buffers_has_the_requested_size(shape):
     count, size = shape
     assert [len(slot) for slot in Buffers(count, size).slots] == [size] * count
 
@@ -36,7 +36,7 @@ def test_they_begin_at_a_huge_page_and_each_at_a_block(shape):
 
 
 @pytest.mark.parametrize("size", [HUGE, 2 * HUGE, 8 * HUGE])
-def test_those_of_complete_huge_pages_begin_at_one_each(size):
+def test_every_buffer_of_complete_huge_pages_begins_at_a_huge_page(size):
     assert [start % HUGE for start, _ in places(Buffers(3, size))] == [0, 0, 0]
 
 
@@ -47,7 +47,7 @@ def test_no_two_share_a_byte(shape):
     assert all(stop <= start for (_, stop), (start, _) in itertools.pairwise(ordered))
 
 
-def test_what_is_written_into_one_appears_in_no_other():
+def test_a_write_into_one_buffer_changes_no_other():
     buffers = Buffers(8, 64 << 10)
     for number, slot in enumerate(buffers.slots, 1):
         slot[:] = number

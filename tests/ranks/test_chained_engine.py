@@ -65,7 +65,7 @@ def faults(directories: dict[int, Path]) -> list[tuple[str, str, bool]]:
     return [(fault.kind, fault.file, bool(fault.tensor)) for fault in found]
 
 
-def test_a_delta_is_one_file_of_the_size_that_the_rule_states(directories: dict[int, Path]) -> None:
+def test_a_delta_is_one_file_of_the_size_that_the_rule_gives(directories: dict[int, Path]) -> None:
     for number in (2, 3):
         (file,) = directories[number].iterdir()
         assert file.name == DELTA

@@ -52,7 +52,7 @@ def spans(draw):
 
 
 @given(st.lists(st.lists(effects(), max_size=4), max_size=6))
-def test_of_each_host_and_moment_the_fsync_that_left_most_is_kept(ranks):
+def test_the_fsync_that_left_most_bytes_is_kept_for_each_host_and_moment(ranks):
     found = fold([facts_of_rank(*one) for one in ranks]).fsyncs
     every = [one for rank in ranks for one in rank]
     assert set(found) <= set(every)
@@ -65,7 +65,7 @@ def test_of_each_host_and_moment_the_fsync_that_left_most_is_kept(ranks):
 
 
 @given(st.lists(spans(), max_size=9))
-def test_of_each_host_the_clock_that_differs_most_is_kept(clocks):
+def test_the_clock_that_differs_most_is_kept_for_each_host(clocks):
     found = fold([facts_of_rank(clock=clock) for clock in clocks]).clocks
     assert set(found) <= set(clocks)
     assert sorted(s.host for s in found) == sorted({s.host for s in clocks})
@@ -74,7 +74,7 @@ def test_of_each_host_the_clock_that_differs_most_is_kept(clocks):
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "c"]), max_size=3), max_size=6))
-def test_what_is_loaded_is_named_once_for_each_host(ranks):
+def test_each_preloaded_library_is_named_once_for_each_host(ranks):
     calls = [[Interposed(host="n1", by=name, calls=("fsync",)) for name in names] for names in ranks]
     found = fold([facts_of_rank(interposed=of, disclosed=names) for of, names in zip(calls, ranks, strict=True)])
     once = list(dict.fromkeys(name for names in ranks for name in names))
@@ -144,7 +144,7 @@ def test_a_profiler_is_only_disclosed_as_long_as_fsync_has_its_effect(monkeypatc
     assert [i.by for i in proof.joined().interposed] == by
 
 
-def test_of_each_host_the_clock_with_the_most_unusual_span_is_kept():
+def test_the_clock_with_the_most_unusual_span_is_kept_for_each_host():
     seconds = {("n1", 0): 10.0, ("n1", 1): 10.1, ("n2", 2): 1.0, ("n2", 3): 10.0}
     ranks = [facts_of_rank(clock=span(rank, host), seconds=took) for (host, rank), took in seconds.items()]
     assert [(s.host, s.rank, s.seconds) for s in fold(ranks).spans] == [("n1", 1, 10.1), ("n2", 2, 1.0)]

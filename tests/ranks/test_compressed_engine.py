@@ -98,7 +98,7 @@ def test_content_is_stored_as_the_measured_state_was(tmp_path):
         assert saver.stored_bytes / SHARD.bytes == pytest.approx(0.90, abs=0.01)
 
 
-def test_pages_that_compress_still_report_where_they_belong():
+def test_compressible_pages_still_identify_their_place():
     tensors = ("float16", "float32", "float32")
     content = Content(9, tensors=tensors)
     for tensor in range(len(tensors)):
@@ -150,7 +150,7 @@ def test_an_older_file_in_the_place_of_a_newer_one_is_stale(tmp_path):
     assert "stale" in {fault.kind for fault in faults}
 
 
-def test_what_a_library_would_write_itself_is_refused(tmp_path):
+def test_a_draft_with_compression_gives_no_path_to_write_to(tmp_path):
     engine = compressed()
     draft = CompressingDraft(draft_in(tmp_path), engine._codec, engine._count)
     with pytest.raises(NotImplementedError):

@@ -134,7 +134,7 @@ def test_a_file_that_is_not_there_is_an_error_of_the_storage(engine, tmp_path, n
 
 
 @pytest.mark.parametrize("name", [SHARDS[0], INDEX])
-def test_what_the_storage_answers_in_the_consolidation_is_the_error_of_the_save(engine, tmp_path, name):
+def test_an_error_during_consolidation_is_the_error_of_the_save(engine, tmp_path, name):
     tmp_path.joinpath(name).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as caught:
         save(engine, tmp_path)

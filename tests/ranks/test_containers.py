@@ -255,7 +255,7 @@ def test_behind_the_end_of_a_file_come_zeros(odd_container, data, beyond):
 
 @settings(deadline=None)
 @given(data=st.data())
-def test_what_is_read_is_cut_where_tensors_begin_and_end(odd_container, data):
+def test_read_data_are_split_at_the_ends_of_tensors(odd_container, data):
     start = data.draw(st.integers(0, odd_container.bytes))
     stop = data.draw(st.integers(start, odd_container.bytes))
     image = image_of(odd_container)

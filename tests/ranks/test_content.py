@@ -113,7 +113,7 @@ def test_one_page_after_the_other_of_different_checkpoints_does_not_compress_eit
 
 @settings(deadline=None)
 @given(place=places, number=page_numbers)
-def test_a_page_reports_where_it_belongs(place, number):
+def test_a_page_identifies_its_place(place, number):
     assert CONTENT.origin(page_of(place, number)) == (place, number)
 
 
@@ -133,7 +133,7 @@ def test_pages_that_are_not_ours_belong_nowhere(page):
 
 @settings(deadline=None)
 @given(place=places, offset=offsets, length=lengths)
-def test_what_was_filled_has_no_difference(place, offset, length):
+def test_filled_data_have_no_differing_pages(place, offset, length):
     assert CONTENT.differing_pages(CONTENT.expected(place, offset, length), place, offset) == []
 
 
@@ -179,7 +179,7 @@ def test_a_tensor_beyond_the_bits_of_its_content_is_refused():
         CONTENT.expected(TensorKey(checkpoint=1, rank=0, tensor=1024), 0, 1)
 
 
-def test_with_more_bits_for_tensors_every_page_still_states_where_it_belongs():
+def test_with_more_bits_for_tensors_every_page_still_identifies_its_place():
     content = Content(7, tensor_bits=tensor_bits(60_000))
     for tensor, number in ((0, 0), (1024, 5), (59_999, (1 << 22) - 2)):
         place = TensorKey(checkpoint=4095, rank=16383, tensor=tensor)

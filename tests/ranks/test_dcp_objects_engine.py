@@ -74,7 +74,7 @@ ASKED = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_clients_send_the_requests_that_the_page_of_engines_states(monkeypatch, engine):
+def test_the_clients_send_the_requests_that_the_page_of_engines_lists(monkeypatch, engine):
     """The client libraries send the requests that docs/engines.md and docs/object_stores.md list.
 
     If a new version of a client library sends other requests, update both pages.

@@ -92,7 +92,7 @@ def test_an_engine_whose_library_has_no_such_process_is_refused(engine):
     assert "--ckpt-engine=dcp" in refused.value.remedy
 
 
-def test_its_parameters_are_those_of_a_strategy_that_lets_the_job_continue():
+def test_async_process_takes_the_parameters_of_async():
     settings = resolve({"ckpt_engine": "dcp", "ckpt_strategy": "async:process:step=1s,async"}, {})
     assert [strategy.name for strategy in settings.strategies] == ["async:process", "async"]
     assert settings.step_seconds == 1.0

@@ -108,7 +108,7 @@ def test_every_byte_arrives_in_its_place(clock, size, part_bytes, depth):
     assert tier.is_closed
 
 
-def test_reads_continue_while_writes_do_and_as_many_of_each_as_were_requested(clock):
+def test_the_requested_numbers_of_reads_and_writes_are_in_flight_together(clock):
     """Two reads and two writes are in flight at the same time, as requested.
 
     Each fake read waits for another read, and each fake write for another write and a later read.
@@ -136,7 +136,7 @@ def test_reads_continue_while_writes_do_and_as_many_of_each_as_were_requested(cl
     assert copies.facts()["drain"].startswith("requests of 8 KiB, 2 read from the local tier while 2 are written")
 
 
-def test_of_large_parts_fewer_are_in_flight_and_it_is_reported(clock):
+def test_a_drain_of_large_parts_has_fewer_in_flight_and_reports_it(clock):
     part = 32 << 20
     tier, target = Tier(3 * REQUEST), Target(part_bytes=part)
     facts = drain(tier, target, clock, depth=4).facts()
@@ -167,7 +167,7 @@ def test_an_error_ends_the_drain_and_is_reported_with_its_side(capfd, side):
     assert tier.is_closed
 
 
-def test_what_hangs_is_reported_with_its_side(capfd):
+def test_a_hang_during_a_drain_is_reported_as_a_read_or_a_write(capfd):
     """During writes to the target the phase is "write", and during reads of the local tier it is "read".
 
     The message about a drain that hangs contains the phase.

@@ -42,7 +42,7 @@ def with_content(data, number, content):
     return data
 
 
-def test_what_was_written_has_no_fault():
+def test_unchanged_data_have_no_fault():
     assert compare(CONTENT, written(), PLACE) == (0, [])
 
 
@@ -108,7 +108,7 @@ def test_a_page_of_another_checkpoint_at_its_place_is_stale(checkpoint, number):
     ],
     ids=["another page", "another rank", "another tensor", "all of it"],
 )  # fmt: skip
-def test_a_page_of_ours_at_the_wrong_place_is_misplaced_and_states_where_it_belongs(there, expected_text):
+def test_a_page_at_the_wrong_place_is_reported_as_misplaced_with_its_right_place(there, expected_text):
     finding = only_finding(with_content(written(), 9, there))
     assert (finding.kind, finding.offset) == ("misplaced", 9 * PAGE_BYTES)
     assert expected_text in finding.detail
@@ -123,7 +123,7 @@ def test_bytes_that_nobody_of_this_run_wrote_are_foreign():
     )
 
 
-def test_the_last_page_which_is_not_complete_is_looked_at_too():
+def test_the_incomplete_last_page_is_compared_too():
     data = written()
     data[PAGES * PAGE_BYTES :] = 0
     assert findings_of(data) == (1, [("zeros", PAGES * PAGE_BYTES, 700)])

@@ -18,7 +18,7 @@ def test_each_hears_what_all_say() -> None:
     assert results_of(lambda group: group.duplicate(None).wait()) == [None] * 3
 
 
-def test_hosts_are_distinguished() -> None:
+def test_sums_and_broadcasts_stay_within_a_host() -> None:
     assert results_of(lambda group: group.host_sum(group.rank + 1)) == [3, 3, 3]
     assert results_of(lambda group: group.from_host_leader(group.rank)) == [0, 0, 2]
 

@@ -41,7 +41,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(monkeypatch)
 
 
-def test_what_ranks_did_not_use_others_did(machine: Machine) -> None:
+def test_time_that_ranks_did_not_use_is_attributed_to_other_processes(machine: Machine) -> None:
     watch = HostLoadWatch(SingleRankGroup())
     machine.average = 3.5
     with watch.spanning("storm", "shifted"):

@@ -18,7 +18,7 @@ RANKS = 5
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_every_method_gives_what_it_states_on_more_ranks_than_cores(tmp_path: Path, hosts: int) -> None:
+def test_every_method_gives_the_right_result_on_more_ranks_than_cores(tmp_path: Path, hosts: int) -> None:
     launcher = find_launcher(None, ())
     more = {"PYTHONPATH": str(CHECKOUT), "GROUP_HOSTS": str(hosts)}
     done = subprocess.run(

@@ -47,7 +47,7 @@ def test_ranks_stay_as_they_were_started(of_ranks: list[frozenset[int]], nodes: 
     assert [cores_of_rank(place, of_ranks, nodes) for place in range(len(of_ranks))] == [None] * len(of_ranks)
 
 
-def test_of_a_node_a_rank_takes_what_it_may_use() -> None:
+def test_a_rank_is_bound_only_to_permitted_cores_of_its_node() -> None:
     """A rank is bound only to the permitted cores of its node, for example those of its control group."""
     some = frozenset({3, 4, 5})
     assert [cores_of_rank(place, [some, some], TWO) for place in (0, 1)] == [{3}, {4, 5}]

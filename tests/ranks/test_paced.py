@@ -96,7 +96,7 @@ def test_several_files_share_one_schedule(clock: Clock) -> None:
     assert clock.now == pytest.approx(104.0)
 
 
-def test_what_the_storage_delayed_is_caught_up(clock: Clock) -> None:
+def test_a_paced_save_catches_up_after_a_delay_of_the_storage(clock: Clock) -> None:
     _, _, save = begun(clock, 8 * PIECE, 4.0)
     file = save.create("a", None)
     file.write(bytes(PIECE))

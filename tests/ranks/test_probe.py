@@ -41,7 +41,7 @@ def test_devices_of_the_target_and_nodes_of_the_cores_are_among_the_facts_of_a_c
     assert (client["nic_numa"], client["cores_numa"]) == ("ib0", os.sched_getaffinity(0))
 
 
-def test_where_ranks_of_a_host_differ_both_facts_stand_there() -> None:
+def test_both_facts_are_reported_if_ranks_of_a_host_differ() -> None:
     one, other = {"cores_near_nic": "all", "mtu": "9000"}, {"cores_near_nic": "none", "mtu": "9000", "nic_numa": "1"}
     together = facts_of_all(facts_of_all(one, other), one)
     assert together == {"cores_near_nic": "all and none", "mtu": "9000", "nic_numa": "not known and 1"}

@@ -63,7 +63,7 @@ def test_waits_between_two_steps_do_not_count(tmp_path, read_from):
 
 
 @pytest.mark.parametrize("directory", ["nowhere", "."], ids=["no directory", "no thread tells"])
-def test_where_the_kernel_does_not_count_nothing_is_known(tmp_path, directory, read_from):
+def test_without_counts_of_the_kernel_the_wait_is_unknown(tmp_path, directory, read_from):
     read_from(tmp_path / directory)
     wait = ProcessorWait()
     wait.begin()

@@ -52,7 +52,7 @@ def faults(made, directory):
     return made.verify(1).fault_count
 
 
-def test_what_the_job_changes_behind_the_copy_is_not_saved(tmp_path):
+def test_changes_after_the_copy_are_not_saved(tmp_path):
     saved(engine(stages=True), tmp_path, staged=True)
     assert faults(engine(stages=False), tmp_path) == 0
 

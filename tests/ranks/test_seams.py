@@ -54,7 +54,7 @@ def start(area, tmp_path, **environment):
     )
 
 
-def test_a_save_that_returns_early_and_an_engine_that_commits_itself_come_back_complete(storage, tmp_path):
+def test_early_returns_and_engines_that_commit_themselves_lose_no_data(storage, tmp_path):
     process = start(storage.create_area("seams"), tmp_path)
     output, complaint = process.communicate(timeout=_SECONDS)
     assert process.returncode == 0, complaint.decode()

@@ -104,7 +104,7 @@ def test_a_file_that_is_cut_off_brings_fewer_bytes(store, clock, tmp_path, way):
     assert compared(store, clock, way).bytes_checked == WEIGHTS.bytes - 6 * PAGE
 
 
-def test_what_is_read_is_compared_while_more_is_read(store, clock, monkeypatch):
+def test_pieces_are_compared_while_later_pieces_are_read(store, clock, monkeypatch):
     """Pieces are compared while later pieces are still read.
 
     The fake last read waits until the comparison of the first piece has begun.

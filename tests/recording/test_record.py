@@ -51,7 +51,7 @@ def test_the_calls_of_each_thread_stand_in_their_order(pattern: Pattern) -> None
     assert calls_of(pattern, 1, 0, 0) == [*one, ("fsync", 0, 1), ("close", 0, 1)]
 
 
-def test_what_waits_for_all_ranks_is_a_phase_of_its_own(pattern: Pattern) -> None:
+def test_the_commit_after_all_ranks_is_a_separate_phase(pattern: Pattern) -> None:
     commit = [("create", 0, 1), ("write", 5000, 1), ("close", 0, 1), ("rename", 0, 1)]
     assert calls_of(pattern, 0, 0, 1) == commit
     assert {step.phase for step in pattern.steps} == {0, 1}
@@ -108,7 +108,7 @@ def test_a_job_that_is_no_save_is_refused(tmp_path: Path, calls: str, expected_t
     assert not (tmp_path / "job.pattern.json").exists()
 
 
-def test_without_strace_it_states_what_to_install(
+def test_without_strace_the_error_names_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -228,7 +228,7 @@ with open(f"{sys.argv[1]}/step-2/weights", "rb", buffering=0) as data:
 """
 
 
-def test_of_several_saves_the_newest_is_the_pattern_and_the_others_are_counted(tmp_path: Path) -> None:
+def test_the_newest_of_several_saves_is_the_pattern_and_the_others_are_counted(tmp_path: Path) -> None:
     need_strace()
     done = record(tmp_path, SEVERAL, options=("--each=step-*", "--no-pauses"))
     assert done.returncode == 0, done.stderr

@@ -73,7 +73,7 @@ def bytes_of_ranks(pattern: Pattern) -> list[int]:
     ],
     ids=["dcp", "zero-1", "zero-3", "megatron", "safetensors", "trainer", "torch", "no rank"],
 )
-def test_names_report_which_rank_wrote_what(sizes: dict[str, int], of_ranks: list[int]) -> None:
+def test_files_are_assigned_to_ranks_by_their_names(sizes: dict[str, int], of_ranks: list[int]) -> None:
     pattern = pattern_of(sizes)
     assert bytes_of_ranks(pattern) == of_ranks
     assert sorted(file.bytes for file in pattern.files) == sorted(sizes.values())

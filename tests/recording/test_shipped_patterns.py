@@ -62,7 +62,7 @@ def test_every_shipped_pattern_has_a_job_and_its_version() -> None:
 
 
 @pytest.mark.parametrize("name", marked(SHIPPED))
-def test_a_library_does_what_the_shipped_pattern_states(name: str, tmp_path: Path) -> None:
+def test_a_library_makes_the_calls_of_its_shipped_pattern(name: str, tmp_path: Path) -> None:
     need_strace()
     pytest.importorskip(JOBS[name][0].replace("-", "."))
     recorded = read_pattern(record_job(name, tmp_path).read_text())

@@ -46,7 +46,7 @@ def test_an_incomplete_log_is_refused(lines: list[str], expected_text: str) -> N
         read_log(lines)
 
 
-def test_names_below_the_directory_of_a_process_are_known_in_calls_that_do_not_state_it():
+def test_relative_paths_of_rename_and_mkdir_become_absolute():
     """Relative paths of rename and mkdir become absolute paths.
 
     The log states the working directory of a process only in calls of openat, chdir and fchdir.

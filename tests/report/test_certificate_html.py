@@ -61,7 +61,7 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize("grade", GRADES)
-def test_it_states_the_grade_for_which_cluster_of_which_target(grade: str) -> None:
+def test_the_front_page_shows_grade_cluster_and_target(grade: str) -> None:
     made = document(grade)
     text = Page(render(made)).text
     front = text[: text.index("Limits and their origin")]
@@ -144,7 +144,7 @@ def test_not_run_has_its_reason() -> None:
     assert "not run: llama3-70b in full has 64 ranks and 8 were requested" in text
 
 
-def test_what_could_not_be_measured_is_reported() -> None:
+def test_the_page_lists_what_could_not_be_measured() -> None:
     made = document("contract only")
     text = Page(render(made)).text
     assert "could not be measured" in text
@@ -228,7 +228,7 @@ def test_many_operations_list_the_slowest() -> None:
     assert len(raw.encode()) < 3_000_000
 
 
-def test_what_hosts_waited_for_outside_the_clocks_is_reported() -> None:
+def test_waits_of_hosts_outside_the_timed_part_are_reported() -> None:
     made = document("certified")
     assert "Waited for other hosts" not in Page(render(made)).text
     late = {
@@ -261,7 +261,7 @@ def test_requests_to_an_object_store_are_listed_by_endpoint_and_kind() -> None:
     assert f"{synthetic_requests.OTHER}: put 5 4 4 1 s – – –" in text
 
 
-def test_of_requests_to_many_endpoints_the_slowest_are_listed_and_all_are_counted() -> None:
+def test_the_slowest_of_many_endpoints_are_listed_and_all_are_counted() -> None:
     made = report(models="llama3-8b", ranks=8)
     rows = [synthetic_requests.row(f"https://gw{number}.example", "get", 10, number / 1000) for number in range(1, 100)]
     made["measurements"][0]["requests"] = [*rows, synthetic_requests.row("https://silent.example", "get", 10, None)]
@@ -271,7 +271,7 @@ def test_of_requests_to_many_endpoints_the_slowest_are_listed_and_all_are_counte
     assert [n for n in range(1, 100) if f"https://gw{n}.example: get" in text] == list(range(41, 100))
 
 
-def test_what_each_host_moved_is_reported_beside_what_its_network_carries() -> None:
+def test_the_throughput_of_each_host_is_shown_next_to_the_rate_of_its_network() -> None:
     made = document("1,024 ranks")
     assert "Throughput of each host" not in Page(render(made)).text
     rates = {"sends_bytes_per_second": 25e9, "receives_bytes_per_second": 24e9}

@@ -109,7 +109,7 @@ def test_escaping_takes_controls_and_quotes() -> None:
     assert escape('<a b="c">\x00\'') == "&lt;a b=&quot;c&quot;&gt;\N{REPLACEMENT CHARACTER}&#x27;"
 
 
-def test_what_passes_between_calls_is_no_share_of_a_call() -> None:
+def test_time_between_calls_is_a_separate_share() -> None:
     """The time between calls is a separate share, and does not enlarge the shares of the calls.
 
     Here the calls took 0.25 s of 1 s.

@@ -38,7 +38,7 @@ def test_every_requirement_of_ours_that_fails_leads_to_what_helps():
             assert part.text.startswith("<p>")
 
 
-def test_what_helps_is_told_of_what_failed_and_of_what_is_required_and_lacks():
+def test_remedies_are_shown_for_failures_and_for_required_checks_without_proof():
     def shown(**of):
         return [part.heading for part in front.helps([verdict("SAVE", **of)])]
 
@@ -177,7 +177,7 @@ def test_failures_come_first_with_their_steps_and_equal_steps_are_grouped():
     assert "deselecting" in points[1].next_step
 
 
-def test_what_is_known_to_cure_a_failure_is_the_step():
+def test_the_next_step_is_the_known_cure_of_a_failure():
     found = verdict("STALE", outcome="failed", detail="seen 4 s late\ncure: mount with actimeo=0")
     (point,) = front.open_points(document(found))
     assert point.next_step == "mount with actimeo=0"
@@ -213,7 +213,7 @@ def test_the_matrix_shows_the_worst_and_never_hides_a_failure():
 
 
 @pytest.mark.parametrize("subjects", [("a",), ("a", "b")], ids=["a line", "a table"])
-def test_what_is_advisory_is_called_so_next_to_its_failure(subjects):
+def test_a_failed_advisory_requirement_is_marked_as_advisory(subjects):
     """A failed advisory requirement is marked as advisory, because the page may also state that the run passed."""
     made = report_pages.document("certified")
     like = made["requirements"][0]
@@ -256,7 +256,7 @@ def test_the_first_page_answers_a_buyer_in_this_order():
     assert order == sorted(order)
 
 
-def test_a_run_without_a_declared_tester_reports_it():
+def test_a_run_without_a_declared_tester_is_marked():
     page = render({**report_pages.document("certified"), "system": None})
     assert "<dt>Tested by</dt><dd>not declared" in page
 
@@ -288,7 +288,7 @@ def test_a_smoke_run_takes_few_sheets(tmp_path, save, sheets):
     assert browser.layout_faults(tmp_path / "run" / "certificate.html", 390) == []
 
 
-def test_a_rehearsal_states_which_options_a_certificate_needs(tmp_path):
+def test_the_page_of_a_rehearsal_lists_the_options_that_a_certificate_needs(tmp_path):
     made = synthetic_run.write_run(tmp_path / "run")
     assert made["grade"] == "rehearsal"
     assert "--ckpt-profile=acceptance" in made["to_certify"]

@@ -75,7 +75,7 @@ def test_headings_are_there_and_skip_no_level(page: list) -> None:
     assert all(text(node) for node in every(page, *_HEADINGS))
 
 
-def test_every_table_has_heads_that_state_what_they_head(page: list) -> None:
+def test_every_table_has_labelled_heads_with_a_scope(page: list) -> None:
     for table in every(page, "table"):
         heads = every(table, "th")
         assert heads

@@ -59,7 +59,7 @@ def test_a_limit_that_was_missed_by_far_stands_apart_from_its_margin() -> None:
     assert re.search(r" s +12,\d{3} x limit  ", save), save
 
 
-def test_whatever_was_not_met_is_reported_once_with_its_reason() -> None:
+def test_each_reason_for_unmet_requirements_is_reported_once() -> None:
     document = report(models="llama3-8b,llama3-70b", ranks=8, fails_after=3)
     text = " ".join(_text(document).split())
     failure = next(v for v in document["requirements"] if v["outcome"] == "failed")
@@ -75,7 +75,7 @@ def test_whatever_was_not_met_is_reported_once_with_its_reason() -> None:
     ({"outcome": "failed"}, ": did not pass"),
     ({"outcome": "not run"}, ": not everything required was run"),
 ])  # fmt: skip
-def test_a_rehearsal_states_how_it_went(change: Document, ending: str) -> None:
+def test_the_text_of_a_rehearsal_shows_its_outcome(change: Document, ending: str) -> None:
     document = report_pages.document("rehearsal")
     document["requirements"][0] |= change
     assert f"REHEARSAL for a cluster of 16,000 accelerators{ending}" in _text(document).splitlines()
@@ -90,7 +90,7 @@ def _bounded(document: Document, shares: dict[tuple[str, str], float]) -> list[s
     return [line for line in _text(document).splitlines() if "% confidence" in line]
 
 
-def test_the_closing_lines_state_how_sure_saves_and_loads_are_in_one_line() -> None:
+def test_the_closing_lines_show_the_confidence_of_saves_and_loads_in_one_line() -> None:
     document = report(models="llama3-8b,llama3-70b", ranks=64)
     first, second = dict.fromkeys(v["subject"] for v in document["requirements"] if v["id"] == "SAVE")
     every = {(kind, name): 0.741 for kind in ("SAVE", "LOAD") for name in (first, second)}
@@ -105,7 +105,7 @@ def test_the_closing_lines_state_how_sure_saves_and_loads_are_in_one_line() -> N
     assert not _bounded(document, {})
 
 
-def test_what_was_left_behind_is_named_and_cannot_steer_the_terminal() -> None:
+def test_leftovers_are_named_without_control_characters() -> None:
     document = report_pages.document("certified")
     document["left_behind"] = ["/mnt/a\x1b[2Jb\nc"]
     assert "left on the target: /mnt/a\N{REPLACEMENT CHARACTER}[2Jb c" in _text(document).splitlines()

@@ -57,7 +57,7 @@ def test_a_machine_that_can_run_is_reported_as_ready(capsys, tmp_path, monkeypat
     assert not list(tmp_path.iterdir()), "the target is left as it was"
 
 
-def test_what_will_not_run_for_want_of_a_command_is_reported_before_the_run(capsys, tmp_path):
+def test_doctor_lists_requirements_that_lack_a_command(capsys, tmp_path):
     words = [f"--ckpt-target={tmp_path}", *TWO, "--ckpt-gate-table=posix-shared", "--json"]
     main(["doctor", *words])
     findings = json.loads(capsys.readouterr().out)["findings"]
@@ -77,7 +77,7 @@ def test_leftovers_of_a_killed_run_are_named_with_the_command_that_removes_them(
     assert found["left over"]["remedy"] == f"if that run has ended, remove it: rm -r -- {left}"
 
 
-def test_a_run_of_another_host_may_still_continue_and_its_directory_is_removed_on_that_condition_only(capsys, tmp_path):
+def test_the_remedy_for_a_run_of_another_host_requires_that_this_run_has_ended(capsys, tmp_path):
     there = tmp_path / "pytest-ckpt-far"
     there.mkdir()
     (there / "OWNER.json").write_text(json.dumps(owner_of("far") | {"host": "h2"}))
@@ -89,7 +89,7 @@ def test_a_run_of_another_host_may_still_continue_and_its_directory_is_removed_o
     )
 
 
-def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_at(capsys, tmp_path):
+def test_doctor_names_what_is_missing_and_still_examines_the_rest(capsys, tmp_path):
     code, found = doctor(capsys, f"--ckpt-target={tmp_path / 'none'}", "--ckpt-launcher=no-such-launcher")
     assert code == 4
     assert not found["target"]["can"]

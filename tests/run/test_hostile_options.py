@@ -111,7 +111,9 @@ def failing(call: Callable[..., object], directory: Path, error: OSError) -> Cal
 
 @pytest.mark.parametrize("option", READ)
 @pytest.mark.parametrize("what", ["a pipe", "a device", "a directory", "a huge file"])
-def test_what_is_no_file_of_a_sane_size_is_not_read(option: str, what: str, refused: Refused, tmp_path: Path) -> None:
+def test_pipes_devices_directories_and_huge_files_are_not_read(
+    option: str, what: str, refused: Refused, tmp_path: Path
+) -> None:
     odd = tmp_path / "odd.toml"
     if what == "a pipe":
         os.mkfifo(odd)

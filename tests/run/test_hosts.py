@@ -72,7 +72,7 @@ def test_hosts_that_differ_in_their_addresses_only_are_alike():
         ({"is_directory": False, "kind": "overlay", "misses": "No such file or directory"}, None),
     ],
 )
-def test_what_differs_is_told_of_the_host(changed, message):
+def test_each_difference_of_another_host_is_reported(changed, message):
     found = differences(HERE, (ALIKE, sight(**changed)))
     assert found == ([message] if message else [])
 
@@ -135,7 +135,7 @@ def test_hosts_with_another_time_of_day_are_reported():
     )
 
 
-def test_ranks_that_are_elsewhere_are_reported_with_what_to_do():
+def test_ranks_on_the_wrong_hosts_are_reported_with_a_remedy():
     assert placed("n1:2,n2:2,n3:2", ("n1", 4), ("n2", 1), ("n3", 1)) == (
         "the launcher placed ranks differently from --ckpt-hosts: 4 on n1, 1 on n2, 1 on n3 instead of 2 on n1, "
         "2 on n2, 2 on n3; set the place of each rank with --distribution=arbitrary --nodelist={ranks} in "
@@ -159,6 +159,6 @@ def test_a_sign_is_found_where_it_is_and_gone_afterwards(here, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_why_no_sign_can_be_made_is_reported(tmp_path):
+def test_the_reason_is_reported_if_the_sign_file_cannot_be_created(tmp_path):
     with PosixAreaView(tmp_path / "nowhere").shown(SIGN) as why:
         assert why == "No such file or directory"

@@ -32,6 +32,6 @@ def test_a_rank_with_many_tensors_takes_bits_from_their_pages(tensors, bits):
 
 
 @pytest.mark.parametrize("whole", [counted(60_000, 17 << 30), counted(100, 1 << 41), counted(1, 1, 16_385)])
-def test_what_no_word_could_distinguish_is_refused(whole):
+def test_a_model_too_large_for_distinct_page_marks_is_refused(whole):
     with pytest.raises(UsageError, match="my-model: "):
         check_places(whole)

@@ -72,7 +72,7 @@ def test_the_share_is_the_one_that_was_requested(rule: DeltaRule, shard: RankLay
     assert pages // 100 * width <= changed <= -(-pages // 100) * width
 
 
-def test_what_follows_each_other_is_not_the_same_pages() -> None:
+def test_consecutive_deltas_contain_different_pages() -> None:
     shard = layout("llama3-8b", mode="full", scale=0.01).rank(0)
     first, second = ({(r.tensor, r.page) for r in TEN.runs(shard, n)} for n in (2, 3))
     assert first

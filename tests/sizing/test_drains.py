@@ -63,7 +63,7 @@ def test_the_blocking_save_it_stands_for_meets_its_limit_at_the_same_clusters(ru
     assert met is (stands_for <= limits.save_limit_seconds)
 
 
-def test_what_is_asked_of_the_target_is_less_by_the_time_and_by_the_number_of_drains():
+def test_drains_reduce_the_demand_on_the_target_by_their_time_and_number():
     limits = limits_of(16_000)
     asked = demand(layout("llama3-405b", mode="full"), limits, STRATEGY_OF["tiered"])
     tiered = with_drains(asked, limits, DrainRule(every=10, target_share=0.1))

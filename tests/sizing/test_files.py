@@ -34,11 +34,11 @@ def test_a_library_names_one_of_each_rank_and_rank_0_writes_what_all_read():
     assert file_count(TWO, RULE) == 3
 
 
-def test_clean_up_knows_also_what_stands_there_only_while_a_save_continues():
+def test_clean_up_includes_the_temporary_files_of_a_save():
     assert names_of(TWO, RULE) == {"part-0.bin", "part-1.bin", "index", "index.new"}
 
 
-def test_what_appears_in_a_name_beside_the_rank_is_taken_as_it_is():
+def test_only_the_rank_is_replaced_in_a_file_name():
     """Only {rank} is replaced in a file name, because file names may come from an untrusted report."""
     rule = FileRule(of_rank="{rank}{rank.__class__}{0:9999999}")
     assert files_of(TWO.rank(1), rule)[0].name == "1{rank.__class__}{0:9999999}"

@@ -48,7 +48,7 @@ def test_a_ramp_without_steps_is_refused():
 
 
 @given(ramps)
-def test_of_one_kind_the_depth_is_within_five_percent_of_the_best_and_no_smaller_one_is(steps):
+def test_the_chosen_depth_is_the_smallest_within_five_percent_of_the_best(steps):
     alike = steps_of({s.depth: (s.save_bytes_per_second,) * 2 for s in steps})
     best = max(s.save_bytes_per_second for s in alike)
     near = [s.depth for s in alike if s.save_bytes_per_second >= NEARLY * best]
@@ -78,13 +78,13 @@ def test_a_depth_that_is_worse_than_all_others_changes_nothing(steps):
     assert knee([*steps, worse]) == knee(steps)
 
 
-def test_of_two_tries_each_rate_is_the_higher_one():
+def test_the_higher_rate_of_two_tries_counts():
     (first,), (second,) = steps_of({4: (3.0, 1.0)}), steps_of({4: (2.0, 5.0)})
     assert first.faster(None) == first
     assert first.faster(second) == second.faster(first) == steps_of({4: (3.0, 5.0)})[0]
 
 
-def test_the_sentence_states_where_the_number_comes_from():
+def test_the_sentence_names_the_origin_of_the_number():
     assert RequestDepth(requests=16, origin="set").sentence == "depth 16, set"
     default = RequestDepth(requests=2, origin="default", because="files are small")
     assert default.sentence == "depth 2, default of this program; files are small"

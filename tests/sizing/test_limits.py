@@ -118,7 +118,7 @@ def test_every_derived_quantity_has_its_reason_with_numbers():
 
 
 @pytest.mark.parametrize("accelerators", [64, 16_000, 100_000])
-def test_the_other_form_of_the_model_is_shown_next_to_the_first_and_decides_nothing(accelerators):
+def test_the_failure_rate_in_slots_is_reported_and_decides_no_limit(accelerators):
     """The formula with slots (1 - R^N) is reported next to the linear formula, and decides no limit.
 
     A slot is one checkpoint interval. In a slot, a cluster of any size fails with the probability 1 - exp(-1/20) = 4.88

@@ -68,7 +68,7 @@ def test_the_complete_checkpoint_has_its_limit_and_a_smaller_one_no_more_than_th
     assert paced_limit_seconds(1.0, 0.5) == pytest.approx(0.6)
 
 
-def test_the_plan_states_how_long_paced_saves_take() -> None:
+def test_the_plan_shows_how_long_paced_saves_take() -> None:
     checkpoint = planned(ckpt_cluster="64")
     sentence = checkpoint.scenarios[-1]
     assert "6 saves of half of the ranks while the other half saves, paced to 30 s each" in sentence
@@ -78,7 +78,7 @@ def test_the_plan_states_how_long_paced_saves_take() -> None:
     assert turns["neighbour"] == turns["mixed"] == (6, checkpoint.pace.seconds if checkpoint.pace else None)
 
 
-def test_the_plan_states_why_saves_are_not_paced() -> None:
+def test_the_plan_explains_why_saves_are_not_paced() -> None:
     planned_of_dcp = planned(ckpt_engine="dcp").scenarios
     assert [text for text in planned_of_dcp if "no saves during other work (NEIGHBOUR, MIXED)" in text]
 

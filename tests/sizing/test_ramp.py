@@ -68,7 +68,7 @@ def test_memory_is_that_of_the_largest_number_that_may_be_found():
     assert planned(profile="smoke").largest_rank_memory_bytes == 100_000_000
 
 
-def test_without_a_ramp_the_plan_states_why():
+def test_without_a_ramp_the_plan_gives_the_reason():
     few = planned(profile="smoke").ramp
     assert (few.largest_depth, few.because) == (
         USUAL_DEPTH,

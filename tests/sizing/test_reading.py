@@ -55,7 +55,7 @@ def test_with_hosts_alike_every_rank_reads_another_host_s_files(hosts):
     assert f"{len(names)} of them another host's" in reading.description
 
 
-def test_with_uneven_hosts_it_states_how_many_read_another_host_s():
+def test_with_uneven_hosts_the_text_shows_how_many_ranks_read_data_of_another_host():
     reading = shifted(open_layout(4), ["n1", "n1", "n1", "n2"])
     assert "2 of them another host's" in reading.description
 

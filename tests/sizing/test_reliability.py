@@ -135,7 +135,7 @@ def test_fifty_seconds_every_four_hours_is_a_third_of_a_percent():
     assert 1 - without_failures == pytest.approx(0.0035, rel=0.015)
 
 
-def test_what_the_five_percent_rule_really_costs():
+def test_the_five_percent_rule_costs_the_save_the_lost_work_and_the_load():
     mttf = LLAMA3.mttf_seconds(16_000)
     ratio = effective_training_time_ratio(
         save_seconds=0.05 * mttf / 20, load_seconds=0.01 * mttf, interval_seconds=mttf / 20, mttf_seconds=mttf

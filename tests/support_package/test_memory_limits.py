@@ -24,7 +24,7 @@ def test_memory_limits_of_control_groups_of_both_versions_are_read(tmp_path: Pat
     assert memory_limit_bytes(root, tmp_path / "none") is None
 
 
-def test_what_is_left_is_that_of_the_tightest_group(tmp_path: Path) -> None:
+def test_the_tightest_control_group_limits_the_memory_left(tmp_path: Path) -> None:
     root, of = tmp_path / "cgroup", tmp_path / "self"
     job = root / "system.slice" / "job"
     job.mkdir(parents=True)

@@ -37,7 +37,7 @@ NOBODY = Redactor()
         ("me:word@host:/export", "***@host:/export"),
     ],
 )
-def test_what_stands_where_secrets_stand_is_hidden(text, left):
+def test_text_in_the_place_of_a_secret_is_hidden(text, left):
     hidden = NOBODY.text(text)
     assert hidden == left
     assert NOBODY.text(hidden) == hidden

@@ -45,7 +45,7 @@ def group():
         yield made
 
 
-def test_pages_of_what_is_written_and_read_count_and_memory_is_what_it_states(group, tmp_path):
+def test_the_page_cache_counts_in_a_small_memory_and_its_size_is_reported(group, tmp_path):
     little = tmp_path / "meminfo"
     little.write_text(meminfo(96 * MIB))
     done = subprocess.run(
@@ -62,7 +62,7 @@ def test_pages_of_what_is_written_and_read_count_and_memory_is_what_it_states(gr
     assert 0 < resident < 96 * MIB
 
 
-def test_what_is_left_in_it_is_ended_with_it():
+def test_processes_left_in_a_small_memory_are_ended():
     if reason := cannot():
         pytest.skip(reason)
     with small_memory(96 * MIB) as group:

@@ -55,7 +55,7 @@ def test_more_values_than_any_document_has_are_refused_unread(piece):
         parse(b"[" + piece * 2_000_001 + b"0]")
 
 
-def test_what_is_far_too_large_is_not_read(tmp_path):
+def test_a_file_that_is_far_too_large_is_not_read(tmp_path):
     with (tmp_path / "file").open("wb") as file:
         file.truncate((64 << 20) + 1)
     with pytest.raises(OSError, match="far too large"):

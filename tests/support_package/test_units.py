@@ -178,7 +178,7 @@ def test_counts_have_their_thousands_separated():
         (2, ("bit differs", "bits differ"), "2 bits differ"),
     ],
 )
-def test_what_is_counted_agrees_with_its_number(count: int, words: tuple[str, ...], text: str):
+def test_a_noun_agrees_with_its_count(count: int, words: tuple[str, ...], text: str):
     assert units.counted(count, *words) == text
 
 
@@ -207,9 +207,7 @@ def test_formatted_sizes_are_near_what_they_were_made_from(count: int):
         (1.0 + 2**-52, 1.0, ("1.0000000000000002 s", "1 s")),
     ],
 )
-def test_a_value_and_its_limit_have_the_digits_that_separates_them(
-    value: float, limit: float, texts: tuple[str, str]
-) -> None:
+def test_a_value_and_its_limit_have_enough_digits_to_differ(value: float, limit: float, texts: tuple[str, str]) -> None:
     assert units.compared(value, limit) == texts
 
 

@@ -57,7 +57,7 @@ def test_a_line_of_others_puts_off_the_next() -> None:
         assert lines_after(1, clock, made, printed_lines) == ["clean-up: 50 s"]
 
 
-def test_what_is_waited_for_within_another_wait_follows_it() -> None:
+def test_an_inner_wait_is_printed_after_its_outer_wait() -> None:
     printed_lines, clock = list[str](), Clock()
     made = Waits(printed_lines.append, clock)
     with made.waiting("preflight"):

@@ -31,7 +31,7 @@ def forgets_after(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_the_request_is_repeated_until_the_client_sees_it(tmp_path, forgets_after, count):
+def test_the_creation_of_a_directory_is_repeated_until_the_client_sees_it(tmp_path, forgets_after, count):
     directory = tmp_path / "checkpoint"
     directory.mkdir()
     asked = forgets_after(count)

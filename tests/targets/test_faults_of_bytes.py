@@ -100,7 +100,7 @@ def test_a_fault_is_named(fault, check, kind, target: Target):
 
 
 @pytest.mark.parametrize(("fault", "check", "not_run"), ELSEWHERE)
-def test_a_fault_of_something_else_is_not_compared_with_a_check(fault, check, not_run, target: Target):
+def test_a_fault_outside_the_scope_of_a_check_gives_no_anomaly(fault, check, not_run, target: Target):
     target.fault(fault)
     seen = run_check(check, target.path, f"--second-directory={target.second}")
     assert (seen.anomalies, seen.not_run) == ((), not_run)

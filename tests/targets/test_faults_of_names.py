@@ -82,7 +82,7 @@ def test_a_directory_that_arrives_in_parts_is_named(check, target):
     ("stale negative names", "STALE.negative-names", "a missing file was made"),
     ("stale data", "POINTER.overwrite-second-client", "a pointer was overwritten"),
 ])  # fmt: skip
-def test_what_stays_stale_for_longer_than_the_limit_is_measured(fault, check, what, target):
+def test_staleness_beyond_the_limit_is_measured(fault, check, what, target):
     target.fault(fault, seconds=1.5)
     seen = on(target, check, sabotage=patient(2))
     # The length is new but the page is stale, so a pointer that grew has the old text with the end of the new one.

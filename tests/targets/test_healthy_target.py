@@ -241,7 +241,7 @@ def test_nothing_is_left_mounted_when_the_target_dies(create_home):
     shutil.rmtree(home)
 
 
-def test_every_fault_has_a_sentence_and_states_where_it_acts():
+def test_every_fault_has_a_description_and_a_place():
     for name, fault in FAULTS.items():
         assert fault.name == name
         assert fault.sentence.endswith("."), name

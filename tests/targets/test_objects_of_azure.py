@@ -62,7 +62,7 @@ def test_a_missing_account_is_reported_with_the_variables_to_set(
     assert refused.value.remedy.startswith("Set AZURE_STORAGE_ACCOUNT")
 
 
-def test_a_request_is_signed_with_all_that_it_states() -> None:
+def test_the_signature_covers_all_parts_of_a_request() -> None:
     def of(
         method: str = "PUT", path: str = "/c/a%20b", query: str = "comp=block&blockid=QQ%3D%3D", size: int = 5
     ) -> str:
@@ -216,7 +216,7 @@ def test_an_object_of_blocks_is_complete_and_unfinished_blocks_are_listed_and_fo
 
 
 @pytest.mark.thorough
-def test_what_a_killed_run_began_is_removed_and_what_is_not_its_own_is_named(server: ThirdPartyServer) -> None:
+def test_uploads_of_a_killed_run_are_removed_and_foreign_uploads_are_named(server: ThirdPartyServer) -> None:
     (left,) = server.clean_up_after_a_killed_run()
     assert "strange.pt was not aborted" in left
     assert "targets.objects.remove az://test/" in left

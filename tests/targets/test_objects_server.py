@@ -108,7 +108,7 @@ def test_copies_that_the_server_does_not_support_are_refused(client, words):
 
 
 @pytest.mark.parametrize("key", ["a", "directory/a b+c", "größe/ü&<>?#%", "a//b/"])
-def test_what_was_put_is_there_complete_and_by_ranges(client, key):
+def test_an_object_is_read_back_completely_and_by_ranges(client, key):
     data = os.urandom(100_000)
     answer = client.put_object(Bucket=BUCKET, Key=key, Body=data)
     seen = client.head_object(Bucket=BUCKET, Key=key, ChecksumMode="ENABLED")
@@ -210,7 +210,7 @@ def test_a_key_that_is_overwritten_is_always_complete(client):
         ended.result()
 
 
-def test_who_reads_slowly_gets_what_was_there_when_he_asked(client):
+def test_a_slow_reader_gets_the_object_as_it_was_at_the_time_of_the_request(client):
     """A slow reader gets the old bytes of an object that is replaced during the read.
 
     The server sends pages of its file without a copy. It must not reuse their space before the read ends.

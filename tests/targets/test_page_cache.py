@@ -147,7 +147,7 @@ def test_cache_probes_that_see_nothing_are_not_believed(tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-def test_caches_dropped_by_another_job_between_read_and_look_make_no_cache_probe_blind(on_disk, monkeypatch):
+def test_a_concurrent_drop_of_caches_does_not_disqualify_a_cache_probe(on_disk, monkeypatch):
     looks = []
 
     def dropped_at_first(path, probe):
@@ -160,7 +160,7 @@ def test_caches_dropped_by_another_job_between_read_and_look_make_no_cache_probe
     assert find_cache_probe(on_disk) == looks[2]
 
 
-def test_where_the_first_cache_probe_is_blind_the_second_is_used(tmp_path, monkeypatch):
+def test_the_second_cache_probe_is_used_if_the_first_does_not_work(tmp_path, monkeypatch):
     def only_mincore(path, probe):
         if probe == "cachestat":
             raise OSError(38, "Function not implemented")

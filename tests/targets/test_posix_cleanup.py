@@ -67,7 +67,7 @@ def clean(run, names=NAMES):
     return remove(run.path, run.identity, names)
 
 
-def test_a_run_makes_one_directory_that_others_cannot_read_and_states_whose_it_is(run, target):
+def test_a_run_creates_one_private_directory_that_names_its_owner(run, target):
     assert [p.name for p in target.iterdir()] == ["pytest-ckpt-r1"]
     assert run.path.stat().st_mode & 0o777 == 0o700
     owner = json.loads((run.path / "OWNER.json").read_text())
@@ -214,7 +214,7 @@ paths = st.lists(parts, min_size=1, max_size=3).map("/".join)
 
 @settings(deadline=None, max_examples=examples(60))
 @given(known=st.sets(paths, max_size=6), found=st.lists(paths, max_size=8))
-def test_of_any_tree_exactly_what_is_known_goes(known, found):
+def test_clean_up_removes_exactly_the_known_files_of_any_tree(known, found):
     with tempfile.TemporaryDirectory() as home:
         run = RunDirectory(Path(home), "r1")
         run.create()
@@ -258,7 +258,7 @@ def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit
     assert sorted(p.name for p in directory.rglob("*") if p.is_file()) == ["ballast-80-x", "notes", "notes"]
 
 
-def test_an_area_that_is_kept_for_another_launch_is_emptied_and_states_whose_it_is(target):
+def test_an_area_kept_for_another_launch_is_emptied_and_names_its_owner(target):
     storage = posix.target(str(target))
     area = storage.create_area("r1")
     directory = Path(area.location)
@@ -271,7 +271,7 @@ def test_an_area_that_is_kept_for_another_launch_is_emptied_and_states_whose_it_
     assert not any(target.iterdir())
 
 
-def test_what_a_killed_run_leaves_of_the_suite_metadata_is_removed(target):
+def test_files_of_the_metadata_suite_of_a_killed_run_are_removed(target):
     words = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_suite": "metadata"}
     planned = plan_run(resolve(words, {}), None).checkpoints
     storage = posix.target(str(target))

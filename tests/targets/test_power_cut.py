@@ -152,7 +152,7 @@ def test_it_is_over_when_the_file_system_is_back_though_another_namespace_held_i
 
 
 @pytest.mark.thorough
-def test_one_that_stays_shut_down_since_another_namespace_holds_it_is_reported(mount: Mounts) -> None:
+def test_a_file_system_that_another_namespace_keeps_shut_down_is_reported(mount: Mounts) -> None:
     point = mount("ext4", 64)
     with another_namespace():
         done = cut(point, "--patience=1")

@@ -32,7 +32,7 @@ def test_a_copy_of_the_image_that_is_mounted_over_the_target_is_another_director
         subprocess.run(["umount", str(target)], check=True)
 
 
-def test_what_is_mounted_inside_the_directory_is_named(tmp_path, mount):
+def test_a_mount_inside_the_directory_is_named(tmp_path, mount):
     directory, other = tmp_path / "run", mount("tmpfs", 1)
     (directory / "subject").mkdir(parents=True)
     before = directory_identity(directory)

@@ -71,7 +71,7 @@ def test_any_number_of_optional_fields_is_skipped():
     assert mount_of(Path("/mnt/my array"), TABLE).source == "10.0.0.1@tcp:/fs#1"
 
 
-def test_of_two_mounts_on_one_point_the_later_is_seen():
+def test_the_later_of_two_mounts_on_one_point_counts():
     over = TABLE + "40 30 0:50 / /mnt/array rw - beegfs storage rw\n"
     assert mount_of(Path("/mnt/array/x"), over).file_system == "beegfs"
 
@@ -99,7 +99,7 @@ def test_every_name_survives_the_table(name, source):
                                              ("nfs", False), ("nfs4", False), ("lustre", False), ("fuse.sshfs", False),
                                              ("gpfs", False), ("cifs", False), ("ceph", False), ("9p", False),
                                              ("something-new", False)])  # fmt: skip
-def test_what_is_not_known_to_be_local_counts_as_shared(kind, local):
+def test_an_unknown_file_system_counts_as_shared(kind, local):
     assert mount_of(Path("/"), f"1 0 8:1 / / rw - {kind} x rw\n").is_local is local
 
 
@@ -291,7 +291,7 @@ def test_a_process_that_keeps_its_files_in_a_directory_here(tree, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "mebibytes"), [("ext4", 64), ("btrfs", 128)])
-def test_what_is_kept_twice_in_memory_is_counted_and_dropped_twice(mount, kind, mebibytes):
+def test_both_cached_copies_of_data_on_a_loop_device_are_counted_and_dropped(mount, kind, mebibytes):
     """Data on a loop device are cached twice: as pages of the file, and as pages of the device's image file.
 
     The pages of both files are counted and dropped.

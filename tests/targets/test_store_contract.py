@@ -126,7 +126,7 @@ def loaded(store: Store, ref: CheckpointRef = REF, name: str = "a.pt") -> bytes:
     return bytes(buffer[:count])
 
 
-def test_its_check_states_what_it_is_and_ranks_reach_it(storage, word):
+def test_the_check_describes_the_target_and_ranks_can_reach_it(storage, word):
     facts = storage.check()
     assert facts.location == word
     assert facts.kind == storage.describe().kind
@@ -134,7 +134,7 @@ def test_its_check_states_what_it_is_and_ranks_reach_it(storage, word):
     assert attach(storage.place()).is_reachable()
 
 
-def test_what_was_saved_is_seen_only_after_its_commit_and_then_by_another_client(store, area):
+def test_a_checkpoint_is_visible_to_another_client_only_after_its_commit(store, area):
     _, (entries, proof) = save(store)
     assert [(e.name, e.bytes) for e in entries] == [("a.pt", len(DATA))]
     assert (proof.files_attempted, proof.files_returned, proof.observed) == (1, 1, "store")

@@ -104,7 +104,7 @@ def test_a_closed_connection_is_reported_to_the_caller(listener: Listener, calls
         caller.receive()
 
 
-def test_what_a_process_starts_does_not_inherit_the_secret(listener: Listener, calls: Any) -> None:
+def test_child_processes_do_not_inherit_the_secret(listener: Listener, calls: Any) -> None:
     calls(listener).close()
     assert not {CONTROLLER, SECRET} & set(os.environ)
 
@@ -172,7 +172,9 @@ def answered(pretender: socket.socket) -> None:
             return
 
 
-def test_without_an_environment_it_states_what_the_launcher_must_hand_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_environment_the_error_names_the_variables_that_the_launcher_must_forward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(CONTROLLER, raising=False)
     with pytest.raises(NoConnection, match=r"PYTEST_CKPT_CONTROLLER is not in the environment: .*srun --export=ALL"):
         call()
@@ -216,7 +218,7 @@ def test_as_many_callers_as_are_awaited_may_be_there() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_listener_takes_a_free_port_of_a_range_and_states_where_none_is(
+def test_a_listener_takes_a_free_port_of_a_range_and_reports_a_full_range(
     calls: Callable[[Listener], Caller], free_ports: tuple[int, int]
 ) -> None:
     first, last = free_ports
@@ -241,7 +243,7 @@ def free_ports() -> tuple[int, int]:
             continue
 
 
-def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
+def test_the_caller_that_ended_first_is_known_even_if_polled_late(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
     """The listener knows which caller ended first, even if it polls only after both have ended.
@@ -263,7 +265,7 @@ def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
     assert early.ended < late.ended
 
 
-def test_a_caller_whose_host_takes_no_more_is_reported_as_gone(
+def test_a_caller_whose_host_no_longer_acknowledges_data_counts_as_ended(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
     """A caller that does not acknowledge data counts as ended: the kernel reports ETIMEDOUT if its host has died."""
@@ -319,7 +321,7 @@ def nothing_more_may_be_opened(listener: Listener) -> Iterator[Callable[[], None
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_where_nothing_more_may_be_opened_the_oldest_stranger_makes_room(
+def test_without_free_descriptors_the_oldest_unauthenticated_caller_is_disconnected(
     listener: Listener, nothing_more_may_be_opened: Callable[[], None]
 ) -> None:
     with connected_to(listener) as oldest, connected_to(listener) as younger:
@@ -334,7 +336,7 @@ def test_where_nothing_more_may_be_opened_the_oldest_stranger_makes_room(
         assert not select.select([younger], [], [], 0)[0]
 
 
-def test_a_listener_that_may_open_nothing_more_waits_and_continues(
+def test_a_listener_without_free_descriptors_waits_and_continues(
     listener: Listener,
     calls: Callable[[Listener], Caller],
     nothing_more_may_be_opened: Callable[[], None],

@@ -17,7 +17,7 @@ def both_sides() -> tuple[Seal, Seal]:
 
 
 @pytest.mark.parametrize("piece", [1 << 20, 4000, 997])
-def test_messages_arrive_complete_in_whatever_pieces(piece: int) -> None:
+def test_messages_arrive_complete_however_they_are_split(piece: int) -> None:
     sending, receiving = both_sides()
     stream = b"".join(framed(sending, message) for message in MESSAGES)
     unframed, found = FrameReader(receiving), []

@@ -55,7 +55,7 @@ def test_both_sides_learn_what_they_received_in_both_directions() -> None:
     assert set(rates) == {"calling", "called"}
 
 
-def test_who_does_not_know_the_secret_gets_no_stream_and_keeps_nobody_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_without_the_secret_gets_no_stream_and_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_PROOF_SECONDS", 0.1)
     with meeting() as place:
         silent = socket.create_connection((*HERE, place.port))

@@ -54,7 +54,7 @@ def test_more_requests_in_flight_than_usual_need_more_memory(plan_json):
     assert memory_of("--ckpt-engine=depth=16") - memory_of("--ckpt-engine=depth=2") == 48 << 20
 
 
-def test_the_plan_states_how_the_number_of_requests_in_flight_is_found(plan):
+def test_the_plan_explains_how_the_number_of_requests_in_flight_is_chosen(plan):
     words = ("--ckpt-model=llama3-8b", "--ckpt-engine=stream")
     assert (
         "  depth  found by a ramp before the first save: 1, 2, 4, 8, 16 requests in flight on each rank, each with a "
@@ -130,7 +130,7 @@ def test_a_plan_at_reduced_scale_keeps_the_bandwidth_and_the_files(plan_json):
     assert (smoke["operations"], full["operations"]) == (3, 10)
 
 
-def test_a_confidence_plans_operations_and_states_what_they_show_with_the_time_and_bytes_of_the_run(plan, plan_json):
+def test_a_confidence_sets_the_number_of_operations_and_the_plan_shows_their_time_and_bytes(plan, plan_json):
     words = ("--ckpt-model=llama3-8b", "--ckpt-confidence=95/99")
     assert [c["operations"] for c in plan_json(*words)["checkpoints"]] == [299]
     printed = plan(*words)
@@ -214,7 +214,7 @@ def test_parallelism_is_for_models_of_one_s_own(capsys):
     # 1, 2, 4 and 8 of the ranks save and load, so the volume is known in advance.
     ("performance,scaling", r", \d+ more steps in addition move [\d.]+ GB"),
 ])  # fmt: skip
-def test_what_all_steps_of_a_run_move_is_foretold(plan, suite, moved):
+def test_the_plan_predicts_the_bytes_that_all_steps_move(plan, suite, moved):
     text = plan("--ckpt-model=llama3-8b", "--ckpt-profile=smoke", f"--ckpt-suite={suite}", "--cluster=64")
     found = re.search(r"in all: 3 saves write 337 MB and 3 loads read as much(.*): at most", text)
     assert found, text

@@ -192,7 +192,7 @@ def test_an_error_of_ours_is_one_sentence_and_exit_3(monkeypatch, capsys, tmp_pa
     assert "Traceback" in Path(line.rpartition("its traceback is in ")[2].rstrip(".")).read_text()
 
 
-def test_a_report_in_place_of_its_directory_is_reported_where_it_lies(tmp_path, capsys):
+def test_a_report_file_in_place_of_its_directory_is_refused_with_the_directory_to_name(tmp_path, capsys):
     (tmp_path / "report.json").write_text("{}")
     assert main(["judge", str(tmp_path / "report.json")]) == 4
     assert f"Name its directory: {tmp_path}" in capsys.readouterr().err

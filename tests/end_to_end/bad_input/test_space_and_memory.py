@@ -51,7 +51,7 @@ def test_the_models_that_fit_the_space_are_offered():
     processes=st.sampled_from(["8", "64", "1024"]),
     retain=st.sampled_from([{}, {"ckpt_keep_last": "2"}]),
 )
-def test_what_the_refusal_proposes_does_fit(free, profile, model, processes, retain):
+def test_the_sizes_that_a_refusal_proposes_fit(free, profile, model, processes, retain):
     fields = {"ckpt_profile": profile, "ckpt_model": model, "ckpt_ranks": processes, **retain}
     asked, plan = planned(**fields)
     try:

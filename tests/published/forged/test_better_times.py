@@ -115,7 +115,7 @@ def test_a_longer_pause_is_written_into_the_configuration(judge, directory):
 
 @pytest.mark.parametrize("ranks", [[0], [0, 1, 2, 4, 5, 6, 7]])
 @pytest.mark.parametrize("pause", ["5.0", "{type: normal, mean: 5, stdev: 1}"])
-def test_what_is_not_recorded_of_a_slow_last_load_meets_no_limit(judge, tmp_path, ranks, pause):
+def test_an_unrecorded_slow_last_load_meets_no_limit(judge, tmp_path, ranks, pause):
     """If the file of the slow rank is missing, LOAD is not run.
 
     The time of a missing rank is inferred from the start of the next operation, and no operation follows the last load.

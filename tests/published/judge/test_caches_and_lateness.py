@@ -59,7 +59,7 @@ LARGE, SMALL = 4 * BYTES["llama3-8b", 8] / GIB, 0.2 * BYTES["llama3-8b", 8] / GI
         ([LARGE, LARGE], NOT_KNOWN),
     ],
 )
-def test_what_the_rule_requires_of_caches_is_reported_by_memory_and_checkpoint(judge, tmp_path, memory, expected_text):
+def test_the_verdict_on_caches_compares_memory_with_the_checkpoint(judge, tmp_path, memory, expected_text):
     directory = SyntheticRun().write(tmp_path / "run")
     summary = json.loads((directory / "summary.json").read_text()) | {"host_memory_GB": memory}
     (directory / "summary.json").write_text(json.dumps(summary))
@@ -70,7 +70,7 @@ def test_what_the_rule_requires_of_caches_is_reported_by_memory_and_checkpoint(j
     assert len(detail.splitlines()) == (2 if len(memory) == 1 else 0)
 
 
-def test_what_the_page_caches_held_as_the_loads_began_is_reported(judge, tmp_path):
+def test_the_size_of_the_page_caches_when_the_loads_began_is_reported(judge, tmp_path):
     write = SyntheticRun(loads=0).write(published(tmp_path, "M", "a", "llama3-8b", "1"), parts=("metadata",))
     read = SyntheticRun(saves=0, started=SyntheticRun().started + timedelta(hours=1))
     directory = read.write(published(tmp_path, "M", "a", "llama3-8b", "2"), parts=("metadata",))
@@ -104,7 +104,7 @@ def test_a_last_save_that_is_late_at_most_is_no_failure_and_not_met(judge, tmp_p
     assert document["sufficient_up_to_accelerators"][0]["save"] < 16000
 
 
-def test_a_last_save_that_is_late_at_most_beside_others_that_are_is_reported(judge, tmp_path):
+def test_a_last_save_that_may_be_late_is_reported_next_to_late_saves(judge, tmp_path):
     run = SyntheticRun(listing=30.0, seconds=lambda kind, n, r: 40.0 if (kind, n, r) == ("save", 2, 3) else 5.0)
     code, document, _ = judge(run.write(tmp_path / "run", ranks=[0]))
     assert (code, outcomes(document)["SAVE"]) == (1, "failed")

@@ -98,7 +98,7 @@ def test_one_operation_alone_has_only_rank_0s_time(judge, tmp_path):
     assert any("acceptance needs 10" in r for r in document["grade_reasons"])
 
 
-def test_a_read_only_run_states_that_it_holds_no_save(judge, lines, tmp_path):
+def test_the_verdict_on_a_read_only_run_mentions_that_it_has_no_save(judge, lines, tmp_path):
     directory = SyntheticRun(saves=0).write(tmp_path / "run")
     code, document, _ = judge(directory)
     assert code == 8
@@ -135,7 +135,7 @@ def test_phases_beside_each_other_are_put_together_by_their_checkpoint_folder(ju
     assert len(document["measurements"][0]["operations"]) == 20
 
 
-def test_clocks_that_are_apart_are_reported_and_change_nothing(judge, tmp_path):
+def test_clock_differences_are_reported_and_change_no_verdict(judge, tmp_path):
     straight = judge(SyntheticRun().write(tmp_path / "straight"))[1]
     directory = SyntheticRun(offsets={1: 1.5, 4: -3600.0}).write(tmp_path / "skewed")
     skewed = judge(directory)[1]

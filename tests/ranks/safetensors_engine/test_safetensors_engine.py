@@ -80,7 +80,7 @@ def test_every_byte_comes_back_also_when_all_was_let_go_of_between(tmp_path):
         assert check.faults == ()
 
 
-def test_what_is_staged_is_saved_whatever_becomes_of_the_state(tmp_path):
+def test_the_staged_copy_is_saved_even_if_the_state_changes(tmp_path):
     engine = engine_of(stages=True)
     engine.fill(CHECKPOINT)
     assert engine.stage() == SHARD.bytes

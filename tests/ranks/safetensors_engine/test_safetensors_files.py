@@ -39,7 +39,7 @@ def test_a_header_of_anything_else_is_refused(entry, metadata):
         (b'{"__metadata__":{"format":"pt"}}', "different tensors"),
     ],
 )
-def test_a_header_that_is_no_header_of_these_tensors_states_why(header, expected_text):
+def test_a_header_that_does_not_match_the_tensors_is_refused_with_the_reason(header, expected_text):
     with pytest.raises(ValueError, match=expected_text):
         places_in(header, ONE)
 
@@ -67,7 +67,7 @@ def test_the_library_alone_finds_every_tensor_by_the_index(tmp_path):
     assert load_bare(directory, scratch) == wanted
 
 
-def test_what_the_library_alone_saves_is_the_same_to_the_byte_and_is_loaded(tmp_path):
+def test_a_file_saved_by_the_library_alone_is_identical_and_can_be_loaded(tmp_path):
     directory, scratch = tmp_path / "bare", tmp_path / "scratch"
     directory.mkdir()
     scratch.mkdir()

@@ -88,7 +88,7 @@ def test_both_engines_call_a_wrong_page_the_same(saved, page, kind):
 
 
 @pytest.mark.parametrize("left", [0, 1, 5_000, REQUEST, 2 * REQUEST, 2 * REQUEST + 700])
-def test_a_file_that_was_cut_off_is_short_once_and_states_where_it_ends(saved, left):
+def test_a_truncated_file_is_reported_once_as_short_with_its_end(saved, left):
     size = container_of(MIDDLE.tensors).bytes
     os.truncate(saved / MIDDLE.name, left)
     _, _, (fault,) = load(streaming(ODD), saved)
@@ -112,7 +112,7 @@ def test_a_file_that_lacks_its_last_byte_is_a_fault_to_both_engines(saved):
     assert [(f.kind, f.file, f.offset, f.bytes) for f in by_stream] == [("short", MIDDLE.name, size - 1, 1)]
 
 
-def test_what_a_cut_off_file_still_has_is_read_and_compared(saved):
+def test_the_rest_of_a_truncated_file_is_read_and_compared(saved):
     os.truncate(saved / MIDDLE.name, 2 * REQUEST + 700)
     flip(saved, MIDDLE_NUMBER, 40)
     loaded, checked, faults = load(streaming(ODD), saved)
@@ -161,7 +161,7 @@ def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, expected_files, 
         assert fault.offset <= offset < fault.offset + fault.bytes
 
 
-def test_of_very_many_faults_the_first_are_reported_and_all_are_counted(saved):
+def test_the_first_of_very_many_faults_are_reported_and_all_are_counted(saved):
     (saved / MIDDLE.name).write_bytes(bytes(len((saved / MIDDLE.name).read_bytes())))
     engine = streaming(ODD)
     engine.expect(1)
@@ -225,7 +225,7 @@ def test_a_file_that_is_short_until_its_size_is_requested_is_reported_as_short(s
 
 
 @pytest.mark.parametrize("more", [1, PAGE_BYTES])
-def test_a_file_that_is_longer_than_its_size_states_is_a_fault(saved, more, monkeypatch):
+def test_a_file_that_is_longer_than_its_recorded_size_is_a_fault(saved, more, monkeypatch):
     size, true = container_of(MIDDLE.tensors).bytes, os.fstat
     with (saved / MIDDLE.name).open("ab") as file:
         file.write(bytes(more))

@@ -115,7 +115,7 @@ def save_and_load(directory, expected_files, engine=None):
     return engine.facts()["direct"]
 
 
-def test_it_reports_whether_direct_requests_are_accepted(direct, expected_files):
+def test_the_engine_reports_whether_direct_requests_are_accepted(direct, expected_files):
     flags = []
 
     def write(_number, real, descriptor, *rest):
@@ -136,7 +136,7 @@ def test_a_target_without_direct_requests_is_written_through_its_cache(tmp_path,
 
 
 @pytest.mark.parametrize("refuses_opens", [True, False])
-def test_what_is_not_direct_is_read_without_read_ahead(tmp_path, expected_files, monkeypatch, refuses_opens):
+def test_buffered_reads_are_made_without_read_ahead(tmp_path, expected_files, monkeypatch, refuses_opens):
     advised, advise = [], os.posix_fadvise
 
     def record(descriptor, *rest):
@@ -177,7 +177,7 @@ def test_a_direct_request_that_is_refused_in_the_middle_is_made_again_through_th
     assert re.fullmatch(PARTLY, found), found
 
 
-def test_it_reports_that_every_direct_request_was_refused(direct, expected_files):
+def test_the_engine_reports_that_every_direct_request_was_refused(direct, expected_files):
     def refuse(_number, real, descriptor, *rest):
         if is_direct(descriptor):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
@@ -232,7 +232,7 @@ def test_one_refusal_does_not_end_direct_requests_of_later_files(direct, expecte
     assert len(paths) > 1
 
 
-def test_what_was_written_past_the_direct_descriptor_is_made_durable_by_its_own(direct, monkeypatch):
+def test_every_descriptor_that_wrote_is_synced(direct, monkeypatch):
     written, synced, sync = set(), set(), os.fsync
 
     def refuse(_number, real, descriptor, data, offset):
@@ -314,7 +314,7 @@ def test_short_writes_and_reads_of_any_length_are_continued(tmp_path_factory, ex
         save_and_load(Path(name), expected_files)
 
 
-def test_a_target_that_takes_nothing_and_states_nothing_is_an_error(tmp_path, capfd):
+def test_a_write_that_returns_0_is_reported_as_eio(tmp_path, capfd):
     with transfers(lambda *_: 0):
         failure = failure_of(lambda activity: save_with(activity, tmp_path), capfd)
     assert (failure["phase"], failure["file"], failure["errno"]) == ("write", MIDDLE.name, "EIO")

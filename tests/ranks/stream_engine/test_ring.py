@@ -75,7 +75,7 @@ def test_a_waiting_thread_ends_when_another_thread_fails(clock, waits_for):
     assert got == [None]
 
 
-def test_what_has_arrived_is_compared_after_the_last_reader_left():
+def test_a_request_that_arrived_is_compared_after_the_last_reader_left():
     ring = Ring(buffers(1), 1)
     ring.arrived(arrival := Arrival("request", ring.buffer(), 8))
     ring.leave()
@@ -94,7 +94,7 @@ def test_a_load_with_few_open_files_reads_them_all(saved, monkeypatch):
     assert load(streaming(ODD), saved) == everything(ODD)
 
 
-def test_what_is_compared_after_the_last_byte_is_no_part_of_the_load(saved, monkeypatch):
+def test_the_load_time_excludes_comparisons_after_the_last_read(saved, monkeypatch):
     """The load time excludes comparisons after the last read."""
     all_is_read, leave, compare = threading.Event(), Ring.leave, stream.compare
 

@@ -77,7 +77,7 @@ def test_it_has_a_title_a_language_tags_and_the_size_of_a4(printed: tuple[str, P
     assert b"/Lang (en)" in opened(file)
 
 
-def test_it_states_what_the_page_states_and_nothing_is_cut(printed: tuple[str, Path]) -> None:
+def test_the_pdf_contains_the_text_of_the_page_and_nothing_is_cut(printed: tuple[str, Path]) -> None:
     name, file = printed
     document = report_pages.document(name)
     text = " ".join(output_of("pdftotext", "-layout", file, "-").split())

@@ -154,7 +154,7 @@ def test_without_pango_a_run_ends_before_it_writes_anything(tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_judge_and_doctor_state_the_same(tmp_path: Path) -> None:
+def test_judge_and_doctor_report_that_the_pdf_library_is_missing(tmp_path: Path) -> None:
     synthetic_run.write_run(tmp_path / "run")
     code = "raise OSError(\"cannot load library 'libpango-1.0-0'\")"
     done = run_with_broken_printer(tmp_path, code, "-m", "pytest_ckpt.cli.main", "judge", "run", "--pdf=x.pdf")

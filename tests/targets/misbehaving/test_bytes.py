@@ -283,7 +283,7 @@ def test_only_mapped_reads_fail(faulty, target, fault):
 
 @with_faults("rename of a file is not atomic: no name", "rename of a file is not atomic: short content")
 @pytest.mark.parametrize("reader", ["path", "second"])
-def test_a_replaced_file_is_not_complete_for_a_moment(faulty, target, fault, reader):
+def test_a_replaced_file_is_incomplete_for_a_moment(faulty, target, fault, reader):
     contents = [bytes([number]) * 5000 for number in range(60)]
     write(target.path / "file", contents[0])
     faulty(fault)

@@ -34,7 +34,7 @@ def test_the_files_that_match_are_slow(faulty, target, fault):
 
 
 @with_faults("slow")
-def test_all_is_as_slow_as_the_rate_states(faulty, target, fault):
+def test_reads_and_writes_are_limited_to_the_rate(faulty, target, fault):
     faulty(fault, bytes_per_second=20e6)
     assert seconds_of(lambda: write(target.path / "file", bytes(4 * MIB))) >= 0.2
     assert seconds_of((target.path / "file").read_bytes) >= 0.15
@@ -103,7 +103,7 @@ def test_a_write_takes_little_and_a_while(faulty, target, fault):
 
 
 @with_faults("fast for duplicate data")
-def test_what_was_written_before_costs_nothing(faulty, target, fault):
+def test_a_repeated_write_of_the_same_data_is_not_slowed(faulty, target, fault):
     faulty(fault, bytes_per_second=10e6)
     fresh = os.urandom(3 * MIB)
     assert seconds_of(lambda: write(target.path / "one", fresh)) >= 0.3
@@ -113,7 +113,7 @@ def test_what_was_written_before_costs_nothing(faulty, target, fault):
 
 
 @with_faults("fast when cached")
-def test_what_was_written_lately_is_read_fast_and_the_rest_is_not(faulty, target, fault):
+def test_recently_written_data_are_read_fast_and_older_data_slowly(faulty, target, fault):
     write(target.path / "old", bytes(3 * MIB))
     faulty(fault, bytes_per_second=10e6, cache_bytes=8 * MIB)
     write(target.path / "new", bytes(3 * MIB))

@@ -68,7 +68,7 @@ def unused_endpoint() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_where_an_endpoint_is_gone_the_next_one_is_used_for_all_that_follows(server):
+def test_after_an_endpoint_is_gone_all_requests_use_the_next_one(server):
     storage, area = create_target(server.endpoint, "gone")
     gone = unused_endpoint()
     access = dataclasses.replace(area.access, endpoints=(gone, server.endpoint), embedded="both")
@@ -87,7 +87,7 @@ def test_where_an_endpoint_is_gone_the_next_one_is_used_for_all_that_follows(ser
 
 @pytest.mark.parametrize(("way", "expected_text"), [("slow down", "SlowDown"), ("cut", "the connection was cut")])
 @pytest.mark.parametrize(("borne_seconds", "refusals"), [(1000.0, 7), (0.0, 5)])
-def test_what_may_pass_is_borne_as_long_as_is_allowed_and_at_least_five_times(
+def test_a_temporary_error_is_retried_for_the_allowed_time_and_at_least_five_times(
     server, borne_seconds, refusals, way, expected_text
 ):
     storage, area = create_target(server.endpoint, "r")
@@ -114,7 +114,7 @@ def test_a_connection_that_is_cut_once_is_made_again_at_the_same_endpoint(server
     assert storage.clean(area, NAMES, 60.0) == []
 
 
-def test_a_store_without_checksums_is_taken_by_size_and_etag_and_it_is_reported(server):
+def test_a_store_without_checksums_is_checked_by_size_and_etag_and_this_is_reported(server):
     storage, area = create_target(server.endpoint, "told")
     store = open_store(area)
     server.faults += [Fault(request=request, way="no checksum", key="a.pt") for request in ("put", "head")]
@@ -170,7 +170,7 @@ def test_an_answer_that_a_cut_connection_makes_shorter_is_no_answer():
             bucket.get("large")
 
 
-def test_an_object_that_is_cut_states_which_bytes_were_promised_and_received():
+def test_the_error_about_a_truncated_object_shows_the_promised_and_received_bytes():
     class Cuts(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(206)
@@ -193,7 +193,7 @@ def test_an_object_that_is_cut_states_which_bytes_were_promised_and_received():
     assert cut.value.strerror.endswith("cut: 1,500 of 4,000 bytes were received, from byte 1,000 on")
 
 
-def test_a_connection_that_is_reset_in_a_body_states_which_bytes_were_received():
+def test_the_error_about_a_reset_connection_shows_the_received_bytes():
     answers = iter([1500, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")])
 
     def readinto(_part):
@@ -257,7 +257,7 @@ def test_a_bucket_that_may_not_be_listed_is_reported_with_the_permission(server)
         target(f"{BUCKET}/ckpt", Access(endpoints=(server.endpoint,))).check()
 
 
-def test_an_endpoint_that_names_the_bucket_itself_is_reported_with_the_one_that_does_not(monkeypatch):
+def test_an_endpoint_that_contains_the_bucket_is_reported_with_the_right_endpoint(monkeypatch):
     """If the host name of the endpoint contains the bucket, the error proposes the endpoint without the bucket."""
 
     def unknown(*_asked):
@@ -283,6 +283,6 @@ def test_a_connection_is_idle_from_the_end_of_an_answer_on(honest, monkeypatch):
     assert len(connected) == 1
 
 
-def test_identities_are_no_part_of_what_a_store_stated():
+def test_identities_are_removed_from_the_message_of_a_store():
     text = f"User arn:aws:iam::{ACCOUNT}:user/me of {ACCOUNT} with AKIAIOSFODNN7EXAMPLE?X-Amz-Signature=abcdef0123"
     assert without_identities(text) == "User arn:*** of *** with ***?X-Amz-Signature=***"

@@ -101,7 +101,7 @@ def test_an_error_of_the_store_keeps_no_memory_of_its_callers(store):
         gc.enable()
 
 
-def test_parts_that_are_not_complete_or_that_lack_are_refused(store):
+def test_incomplete_and_missing_parts_are_refused(store):
     sink = store.begin(REF, Phases()).create("a.pt", 2 * PART)
     for offset, count in ((1, 100), (0, 100)):
         with pytest.raises(OSError, match="parts are whole"):

@@ -56,7 +56,7 @@ def test_the_command_of_a_leftover_removes_its_objects_and_its_uploads(honest, m
     assert below(honest, "by hand") == []
 
 
-def test_what_a_run_of_another_host_has_there_is_removed_only_where_that_is_known_to_have_ended(honest):
+def test_objects_of_a_run_of_another_host_are_removed_only_after_that_run_has_ended(honest):
     storage, area = create_target(honest, "far", "far away")
     with contextlib.closing(bucket_of(honest)) as bucket:
         key = f"{prefix_of(area).below}{OWNER}"
@@ -117,7 +117,7 @@ def versioned():
         yield endpoint
 
 
-def test_a_bucket_with_versions_is_found_by_its_own_answer_whatever_the_operator_stated(versioned):
+def test_the_answer_of_a_bucket_about_versions_overrides_the_declaration(versioned):
     storage = target(f"{BUCKET}/trial", Access(endpoints=(versioned,), unversioned=True))
     with pytest.raises(UsageError, match="the bucket keeps versions"):
         storage.check()
