@@ -219,7 +219,7 @@ def test_the_slowest_of_512_is_foretold_by_ten_operations_of_16(name) -> None:
     assert held >= 85
 
 
-def test_it_grows_with_the_logarithm_of_the_ranks() -> None:
+def test_the_expected_slowest_time_grows_with_the_logarithm_of_the_ranks() -> None:
     chance = random.Random("grows")
     times = [1 + chance.expovariate(20.0) for _ in range(400)]
     each = [slowest_of(times, ranks).expected for ranks in (100, 1_000, 10_000)]

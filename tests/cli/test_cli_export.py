@@ -66,7 +66,7 @@ def test_judging_the_export_gives_the_same_seconds_and_verdicts(exported, save, 
     assert judged["grade"] != "certified"
 
 
-def test_it_claims_nothing_that_was_not_measured(exported):
+def test_an_export_claims_nothing_that_was_not_measured(exported):
     document, directory, judged = exported(change=committed)
     metadata = json.loads(next(directory.glob("*_metadata.json")).read_text())
     checkpoint = metadata["parameters"]["checkpoint"]
@@ -116,7 +116,7 @@ def test_results_beyond_the_mlperf_format_are_in_a_separate_file(exported):
     assert "neither a submission" in (top / "NOT-A-SUBMISSION.txt").read_text()
 
 
-def test_it_breaks_the_rule_that_mlpstorage_runs_it(exported, capsys):
+def test_an_export_breaks_the_rule_that_mlpstorage_runs_the_test(exported, capsys):
     _, directory, _ = exported()
     assert main(["judge", str(directory), "--rules=mlperf-v3", "--json"]) == 1
     (result,) = json.loads(capsys.readouterr().out)["results"]

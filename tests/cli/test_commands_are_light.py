@@ -37,7 +37,7 @@ def run_directory(run, tmp_path_factory):
      ["judge", "DLIO", "--cluster=16000", "--html=PAGE"], ["plan", "--cluster=64"]],
     ids=" ".join,
 )  # fmt: skip
-def test_they_need_neither_torch_nor_mpi_nor_pytest(run, run_directory, tmp_path, words):
+def test_the_commands_need_neither_torch_nor_mpi_nor_pytest(run, run_directory, tmp_path, words):
     """The commands work in an environment where importing torch, MPI or pytest raises an error."""
     blocked = tmp_path / "blocked"
     for name in BLOCKED:

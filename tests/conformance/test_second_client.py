@@ -24,7 +24,7 @@ def client():
     made.close()
 
 
-def test_it_reads_writes_and_lists(client, tmp_path):
+def test_the_second_client_reads_writes_renames_and_lists(client, tmp_path):
     directory, data = f"{tmp_path}/directory", os.urandom(3 << 20)
     client.request("make_directory", directory)
     client.write(f"{directory}/a", data)

@@ -98,7 +98,7 @@ def test_a_restart_of_a_larger_cluster_is_projected_from_the_storm(run: Run) -> 
     assert "Projection at this rate: a restart of 64 accelerators, 8 copies, takes" in projected["because"]
 
 
-def test_they_are_none_of_the_loads(run: Run) -> None:
+def test_operations_of_patterns_are_not_counted_as_loads(run: Run) -> None:
     assert len(run.operations("load", SUBJECT)) == 2
     stages = run.measurement(SUBJECT)["stages"]
     counted = sum(o["seconds"] for o in run.operations("load", SUBJECT))

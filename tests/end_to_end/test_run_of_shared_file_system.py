@@ -90,7 +90,7 @@ def test_a_shared_file_system_that_meets_all_is_certified(runner: Runner, mount:
     assert main(["verify", str(run.report)]) == 0
 
 
-def test_one_that_is_10_percent_too_slow_is_not(runner: Runner, mount: Mounts) -> None:
+def test_storage_that_is_10_percent_too_slow_is_not_certified(runner: Runner, mount: Mounts) -> None:
     run = run_on_shared(runner, mount, 0.9 * NEEDED_BYTES_PER_SECOND, *OF_TIMES, reads_are_slow=False)
     keep_report(run, "too-slow")
     assert (run.code, run.document["grade"]) == (1, "not certified"), run.text

@@ -40,7 +40,7 @@ def subject(run: Run) -> str:
     return found
 
 
-def test_it_is_saved_loaded_compared_and_passes(run: Run) -> None:
+def test_checkpoints_are_saved_loaded_compared_and_pass(run: Run) -> None:
     assert run.code == 0, run.text
     assert set(run.outcomes(subject(run)).values()) == {"met"}
     measured = run.measurement(subject(run))

@@ -48,7 +48,7 @@ def run(request: pytest.FixtureRequest, create_home: Callable[[str], Path]) -> R
         return started(runner, EMBEDDED, f"--ckpt-engine={request.param}", suite="performance,conformance").finish()
 
 
-def test_it_is_saved_loaded_compared_and_passes(run: Run) -> None:
+def test_checkpoints_are_saved_loaded_compared_and_pass(run: Run) -> None:
     assert run.code == 0, run.text
     assert set(run.outcomes(subject(run)).values()) == {"met"}
     measured = run.measurement(subject(run))

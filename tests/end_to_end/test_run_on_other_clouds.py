@@ -58,7 +58,7 @@ def run(cloud: Cloud, create_home: Callable[[str], Path]) -> Run:
         )
 
 
-def test_it_is_saved_loaded_compared_and_met(run: Run) -> None:
+def test_checkpoints_are_saved_loaded_compared_and_pass(run: Run) -> None:
     assert set(run.outcomes(subject(run)).values()) == {"met"}, run.text
     measured = run.measurement(subject(run))
     assert measured["integrity"]["bytes_checked"] == 2 * measured["bytes"]

@@ -78,7 +78,7 @@ def test_a_run_meets_all_that_is_required_and_leaves_nothing(saved: Run) -> None
     assert "Traceback" not in (saved.report / "launches" / "1" / "launcher.log").read_text()
 
 
-def test_the_copy_is_timed_apart_and_the_job_continues_while_the_process_writes(saved: Run) -> None:
+def test_the_copy_is_timed_separately_and_the_job_continues_while_the_process_writes(saved: Run) -> None:
     for save in saved.operations("save", OF_PROCESS):
         assert (
             0 < save["copying_seconds"] <= save["staged_seconds"] <= save["returned_seconds"] < save["stored_seconds"]
@@ -87,7 +87,7 @@ def test_the_copy_is_timed_apart_and_the_job_continues_while_the_process_writes(
         assert sum(save["phases"].values()) <= save["seconds"] + 1e-6
 
 
-def test_it_is_told_what_the_library_does_and_that_its_start_is_off_the_clock(saved: Run) -> None:
+def test_the_report_describes_the_process_and_that_its_start_is_not_timed(saved: Run) -> None:
     facts = saved.measurement(OF_PROCESS)["engine_facts"]
     assert "async_save in its own process (AsyncCheckpointerType.PROCESS)" in facts["save"]
     assert facts["process"].startswith("started once before the first save, off the clock: ")

@@ -59,7 +59,7 @@ def test_the_ratio_and_the_processor_s_time_are_reported_with_what_was_compresse
     assert measurement["integrity"]["bytes_checked"] == measurement["integrity"]["bytes_expected"] > 0
 
 
-def test_its_evidence_verifies(slow_codec: Run) -> None:
+def test_the_report_of_the_run_verifies(slow_codec: Run) -> None:
     assert main(["verify", str(slow_codec.report)]) == 0
 
 
@@ -107,7 +107,7 @@ def test_a_state_that_cannot_be_compressed_is_refused(
     assert expected_text in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_plan_states_that_its_bytes_are_those_before_the_codec(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_shows_bytes_before_compression(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-strategy=sync,compressed"]) == 0
     output = capsys.readouterr().out
     assert output.count("codec  bytes before compression") == 1

@@ -79,11 +79,11 @@ def test_every_file_of_the_library_is_counted_as_durable(saved: Run) -> None:
     assert planned["engine"]["files"]["of_rank"] == "__{rank}_0.distcp"
 
 
-def test_it_takes_no_more_memory_than_it_states(saved: Run) -> None:
+def test_the_engine_takes_no_more_memory_than_it_declares(saved: Run) -> None:
     assert not [s for s in saved.document["disclosures"] if "more memory" in s]
 
 
-def test_its_evidence_verifies(saved: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_the_run_verifies(saved: Run, capsys: pytest.CaptureFixture[str]) -> None:
     found = {
         check.name: check.outcome for check in verify_directory(saved.report, None) if check.outcome != "not checked"
     }

@@ -137,7 +137,7 @@ def test_the_library_alone_loads_in_another_process_what_was_saved(saved: Saved,
 
 
 @THOROUGH
-def test_its_evidence_verifies_and_memory_is_as_stated(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_verifies_and_memory_use_is_as_declared(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
     assert not [s for s in saved.run.document["disclosures"] if "more memory" in s]
     checks = verify_directory(saved.run.report, None)
     found = {check.name: check.outcome for check in checks if check.outcome != "not checked"}

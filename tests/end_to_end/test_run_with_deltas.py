@@ -72,7 +72,7 @@ def honest(create_home: Callable[[str], Path], engine: str) -> Run:
 
 
 @pytest.mark.covers(requirements=("CHAIN", "RETAIN-CHAIN"))
-def test_it_meets_all_that_is_required_and_leaves_nothing(honest: Run) -> None:
+def test_a_run_meets_all_requirements_and_leaves_nothing(honest: Run) -> None:
     assert honest.code == 0, honest.text
     assert set(required_outcomes(honest).values()) == {"met"}
     assert {"SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS", *OWN} <= set(required_outcomes(honest))
@@ -98,7 +98,7 @@ def test_a_chain_outlives_those_that_were_deleted(honest: Run) -> None:
     assert chains["deleted_bytes"] == sum(honest.measurement()["save_bytes"])
 
 
-def test_its_evidence_verifies(honest: Run) -> None:
+def test_the_report_of_the_run_verifies(honest: Run) -> None:
     assert main(["verify", str(honest.report)]) == 0
 
 

@@ -177,7 +177,7 @@ def test_steps_continue_during_every_save_and_between_them(together: Run, subjec
             assert beside >= save["seconds"] - save["returned_seconds"] - training["step_seconds"]
 
 
-def test_the_copy_of_the_state_is_timed_apart_and_reported(together: Run, subjects: dict[str, str]) -> None:
+def test_the_copy_of_the_state_is_timed_separately_and_reported(together: Run, subjects: dict[str, str]) -> None:
     for measurement in together.document["measurements"]:
         saves = [o for o in measurement["operations"] if o["kind"] == "save"]
         if subjects[measurement["subject"]] == "sync":

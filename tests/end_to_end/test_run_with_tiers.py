@@ -73,7 +73,7 @@ def honest(create_home: Callable[[str], Path], request: pytest.FixtureRequest) -
 
 
 @pytest.mark.covers(requirements=OWN)
-def test_it_meets_all_that_one_host_can_show_and_leaves_nothing_in_either_tier(honest: tuple[Run, Path]) -> None:
+def test_a_run_on_one_host_meets_all_but_node_loss_and_leaves_nothing_in_either_tier(honest: tuple[Run, Path]) -> None:
     run, tier = honest
     # With one host the loss of a host cannot be tested, so saves in tiers are not certified.
     assert run.code == 8, run.text
@@ -105,7 +105,7 @@ def test_restores_take_the_newest_complete_checkpoint(honest: tuple[Run, Path]) 
     assert [len(tiers[f"{name}_seconds"]) for name in ("undisturbed", "during_drain", "drain")] == [3, 3, 3]
 
 
-def test_its_evidence_verifies(honest: tuple[Run, Path]) -> None:
+def test_the_report_of_the_run_verifies(honest: tuple[Run, Path]) -> None:
     assert main(["verify", str(honest[0].report)]) == 0
 
 

@@ -123,7 +123,7 @@ def test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_proves_n
 
 
 @pytest.mark.thorough
-def test_without_a_second_client_a_cache_that_survives_a_drop_remains_undetected(
+def test_without_a_second_client_a_cache_that_survives_a_drop_leaves_cold_not_run(
     target: Target, runner: Runner
 ) -> None:
     target.fault(CACHE)

@@ -104,7 +104,7 @@ def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_a
     assert "100,000,000 accelerators" in (tmp_path / "again.html").read_text()
 
 
-def test_it_names_the_cluster_of_the_run_and_the_cluster_of_the_second_judgement(tmp_path):
+def test_the_page_names_the_clusters_of_the_run_and_of_the_second_judgement(tmp_path):
     """A run for 64 accelerators is judged again for 16,000, and the new page names both clusters."""
     before = write_run(tmp_path / "run", options={"ckpt_scale": "1", "ckpt_operations": "10"})
     assert "judged_again" not in before
@@ -207,7 +207,7 @@ def verify(directory):
     return output.returncode, document["outcome"], {c["name"]: c["outcome"] for c in document["checks"]}
 
 
-def test_verify_states_that_a_run_without_a_report_is_incomplete(unfinished):
+def test_verify_reports_a_run_without_a_report_as_incomplete(unfinished):
     code, outcome, checks = verify(unfinished)
     assert (code, outcome) == (8, "incomplete")
     assert set(checks.values()) == {"not checked"}

@@ -76,7 +76,7 @@ WRONG = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "a traceback" else pytest.mark.thorough) for n in WRONG]
 )
-def test_each_fuzzer_finds_a_planted_fault(name):
+def test_the_fuzzer_reports_each_kind_of_forbidden_behaviour(name):
     body, expected_text = WRONG[name]
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM).format(body=body)],

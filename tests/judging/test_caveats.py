@@ -53,7 +53,7 @@ def test_each_limit_on_the_significance_of_a_result_is_reported(how, sentence):
     assert any(sentence in one for one in found), found
 
 
-def test_one_host_or_a_local_disk_is_no_reservation_for_a_cluster_of_one_host():
+def test_one_host_or_a_local_disk_is_no_caveat_for_a_cluster_of_one_host():
     assert relevance_of(of_one_host=EXT4, changed={"hosts": ("n1",)}, ckpt_cluster="8") == [
         "The save limit is 15.5 h: nearly any storage meets it."
     ]

@@ -84,7 +84,7 @@ def test_a_save_in_time_is_met_whatever_the_ceiling() -> None:
     assert judged("SAVE", with_ceilings(measurement(saves=(0.9 * LIMIT,) * 3), 0.5)).outcome == "met"
 
 
-def test_one_host_that_cannot_is_named_though_all_together_could() -> None:
+def test_a_host_that_is_too_slow_is_named_even_if_all_hosts_together_suffice() -> None:
     slow = measurement(saves=(1.5 * LIMIT,) * 3)
     verdict = judged("SAVE", with_ceilings(slow, 3.0, 0.8))
     assert (verdict.outcome, verdict.reason) == ("not run", "client too slow")

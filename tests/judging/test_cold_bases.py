@@ -160,7 +160,7 @@ def test_other_work_between_the_reads_is_no_drop_that_works(reads, found, words)
     assert (proof.found, words in proof.because) == (found, True), proof
 
 
-def test_one_pair_alone_proved_what_two_do_not():
+def test_a_single_pair_of_reads_would_wrongly_prove_cold():
     burst, _, _ = BURSTS["after the drop, a cache of loaded files survives"]
     assert of_canaries(dataclasses.replace(burst, dropped_reread_seconds=())).found == "proven"
     assert judged("COLD", measured(burst)).outcome == "not run"
@@ -213,7 +213,7 @@ def test_only_a_client_that_is_faster_than_the_other_client_counts_as_cached(row
         assert found == "cached"
 
 
-def test_one_host_that_is_not_proven_is_enough_and_one_that_is_accused_fails_all():
+def test_one_unproven_host_leaves_cold_not_run_and_one_cached_host_fails_it():
     good, open_, bad = canaries(SLOW, FAST, SLOW), canaries(FAST, FAST, FAST), canaries(FAST, FAST, FAST, SLOW)
     assert judged("COLD", measured(good, good)).outcome == "met"
     assert judged("COLD", measured(good, open_)).outcome == "not run"
@@ -227,7 +227,7 @@ def test_other_hosts_prove_it_without_any_timing():
     assert "by a host that had neither written nor read it" in verdict.because
 
 
-def test_the_volume_counts_only_where_caches_on_disks_were_stated():
+def test_the_moved_volume_counts_only_if_the_disk_caches_were_declared():
     moved = (MovedBytes(host="n1", memory_bytes=16 * GIB, minimum_bytes=60 * GIB),)
     for stated, proven in ((0, True), (4 * GIB, True), (5 * GIB, False), (None, False)):
         verdict = judged("COLD", measured(moved=moved, client_cache_bytes=stated))
@@ -238,7 +238,7 @@ def test_the_volume_counts_only_where_caches_on_disks_were_stated():
     assert of_volume((*moved, small), 0).found == "unknown"
 
 
-def test_a_cache_larger_than_stated_is_found_by_the_timed_reads():
+def test_timed_reads_find_a_cache_that_is_larger_than_declared():
     moved = (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=60 * GIB),)
     verdict = judged("COLD", measured(canaries(FAST, FAST, FAST, SLOW), moved=moved, client_cache_bytes=0))
     assert (verdict.outcome, verdict.reason) == ("failed", "cached")

@@ -19,12 +19,12 @@ def outcome(of):
     return verdict.outcome, verdict.reason
 
 
-def test_it_is_part_of_a_run_that_has_a_command_and_of_no_other():
+def test_failover_is_requested_only_with_its_commands():
     assert not REQUIREMENTS["FAILOVER"].is_requested(resolve({}, {}))
     assert REQUIREMENTS["FAILOVER"].is_requested(resolve({"ckpt_fault_command": "a", "ckpt_repair_command": "b"}, {}))
 
 
-def test_it_is_met_where_all_went_well():
+def test_failover_is_met_if_all_went_well():
     verdict = judged("FAILOVER", failed_over())
     assert (verdict.outcome, verdict.measured, verdict.limit) == ("met", 0.25, 60.0)
 

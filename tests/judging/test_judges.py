@@ -104,7 +104,7 @@ def test_a_byte_more_is_not():
     assert verdict.reason == "cached"
 
 
-def test_one_load_of_which_nothing_is_known_keeps_coldness_undecided():
+def test_one_load_with_unknown_cached_share_leaves_cold_undecided():
     of = measurement()
     last = dataclasses.replace(of.operations[-1], resident_bytes=None)
     of = dataclasses.replace(of, operations=(*of.operations[:-1], last))

@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 @pytest.mark.parametrize("requirement", ALL)
 class TestAll:
-    def test_it_is_part_of_a_run_that_names_its_suite_and_of_no_other(self, requirement):
+    def test_the_requirement_is_requested_only_with_its_suite(self, requirement):
         for kind in ("posix-local", "posix-shared"):
             usual, _ = settle(resolve({}, {}), kind)
             assert not REQUIREMENTS[requirement].is_requested(usual)

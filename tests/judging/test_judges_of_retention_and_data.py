@@ -21,7 +21,7 @@ seconds = st.floats(0.001, 10_000)
 
 @pytest.mark.parametrize(("requirement", "field", "found"), BESIDE)
 class TestBoth:
-    def test_it_is_met_and_advisory(self, requirement, field, found):
+    def test_the_requirement_is_met_and_advisory(self, requirement, field, found):
         verdict = judged(requirement, measurement(**{field: found}))
         assert (verdict.outcome, verdict.severity) == ("met", "advisory")
         assert verdict.because.endswith(".")
@@ -146,7 +146,7 @@ ANYWHERE = st.floats(0, 1, exclude_max=True)
 
 
 @given(alike=ALIKE, outlier=st.floats(3.5, 1000.0), place=ANYWHERE)
-def test_one_slow_load_wherever_it_stands_makes_the_others_no_cached_ones(alike, outlier, place):
+def test_one_slow_load_at_any_position_does_not_make_the_others_look_cached(alike, outlier, place):
     loads = list(alike)
     loads.insert(int(place * (len(alike) + 1)), outlier)
     verdict = repeated(*loads)
@@ -155,7 +155,7 @@ def test_one_slow_load_wherever_it_stands_makes_the_others_no_cached_ones(alike,
 
 
 @given(alike=ALIKE, outlier=st.floats(0.001, 0.33), place=ANYWHERE)
-def test_one_fast_load_is_named_wherever_it_stands(alike, outlier, place):
+def test_one_fast_load_is_named_at_any_position(alike, outlier, place):
     loads = list(alike)
     index = int(place * (len(alike) + 1))
     loads.insert(index, outlier)

@@ -30,7 +30,7 @@ class TestAll:
         assert "4 ranks read" in verdict.detail
         assert len(REQUIREMENTS[requirement].text) > 200
 
-    def test_it_is_required_of_shared_storage_and_reported_of_a_local_disk(self, requirement):
+    def test_the_requirement_is_required_on_shared_storage_and_advisory_on_a_local_disk(self, requirement):
         settings = resolve({}, {})
         for kind, severity in (("posix-shared", "required"), ("posix-local", "advisory")):
             chosen, gates = settle(settings, kind)

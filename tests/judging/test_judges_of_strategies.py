@@ -113,7 +113,7 @@ def test_a_failure_in_the_background_is_the_backgrounds():
     assert outcomes(found) == ["not run", "failed", "not run"]
 
 
-def test_a_failure_while_the_state_is_copied_is_everybodys():
+def test_a_failure_during_the_copy_of_the_state_fails_all_requirements():
     found = in_background(20.0, patterns=None, failure=failed_in(ref("save", 2)))
     assert outcomes(found) == ["failed", "failed", "failed"]
 

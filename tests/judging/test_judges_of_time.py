@@ -61,7 +61,7 @@ class TestTime:
         assert verdict.outcome == "failed"
         assert verdict.margin < 0
 
-    def test_one_slow_one_is_enough_and_their_mean_does_not_help(self, requirement, kind, limit):
+    def test_one_slow_operation_fails_whatever_the_mean(self, requirement, kind, limit):
         verdict = judged(requirement, measurement(**{kind: (0.1, 0.1, 1.5 * limit)}))
         assert verdict.outcome == "failed"
         assert verdict.measured == 1.5 * limit
@@ -126,7 +126,7 @@ class TestTime:
         assert f"2 of 93 {kind} exceeded the limit of {allowed}, 1 allowed; slowest: {kind[:-1]} 93" in failed.because
         assert "confident" not in failed.because
 
-    def test_without_a_miss_the_verdict_states_how_many_were_allowed(self, requirement, kind, limit):
+    def test_without_a_miss_the_verdict_shows_how_many_were_allowed(self, requirement, kind, limit):
         wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95, misses=1))
         met = judged(requirement, ByLimits(with_seconds(kind, [limit / 2] * 93), wanted))
         assert met.because.startswith(f"Slowest of 93 {kind}: ")

@@ -63,7 +63,7 @@ def test_rates_near_or_clearly_above_the_rate_of_the_network_are_reported(sends,
     assert "n2" not in " ".join(sentences)
 
 
-def test_a_rate_that_the_user_stated_is_called_so():
+def test_a_network_rate_declared_by_the_user_is_labelled_so():
     (sentence,) = client_limits([MEASURED], known(5.0, basis="stated"))
     assert "(5 GB/s, as stated)" in sentence
 

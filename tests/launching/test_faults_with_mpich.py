@@ -28,5 +28,5 @@ class TestFaultsWithMpich(FaultTests):
     # MPICH creates these files as it starts. Only ranks that end normally remove them.
     OF_THE_LAUNCHER = ("/dev/shm/mpich_shm_", "/tmp/hydra_hwloc_xmlfile_")
 
-    def test_it_was_mpich(self, results: dict[RunFault, StepResult]) -> None:
+    def test_the_launcher_is_mpich(self, results: dict[RunFault, StepResult]) -> None:
         assert "hydra" in results["rank"].run.document["environment"]["launcher"].lower()

@@ -156,7 +156,7 @@ def test_a_second_host_that_is_another_one_is_the_second_client(settings, launch
     assert found.command[-1] == "pytest_ckpt.conformance.agent"
 
 
-def test_one_that_does_not_answer_is_left_to_the_checks_that_need_it(settings, launcher, tmp_path):
+def test_a_second_client_that_does_not_answer_is_left_to_its_checks(settings, launcher, tmp_path):
     gone = dataclasses.replace(launcher, template=("/bin/false",))
     assert second_client.find_second_client(settings, facts(tmp_path), area(tmp_path), gone) is not None
 

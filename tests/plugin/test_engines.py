@@ -83,7 +83,7 @@ def test_the_certificate_names_the_engine_and_its_owner(dumped: Run) -> None:
     assert f"engine dump is of {OWNER}" in page
 
 
-def test_its_memory_is_planned_by_what_it_states(dumped: Run) -> None:
+def test_the_memory_of_an_engine_is_planned_as_declared(dumped: Run) -> None:
     (checkpoint,) = dumped.document["checkpoints"]
     largest = max(dumped.measurement()["rank_bytes"])
     assert checkpoint["memory_bytes"]["largest_rank"] == 300_000_000 + 2 * largest

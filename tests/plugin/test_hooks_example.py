@@ -265,7 +265,7 @@ def test_a_plugin_s_requirements_are_judged_whatever_is_named_and_not_run_where_
 
 
 @pytest.mark.thorough
-def test_one_module_of_our_suites_can_be_named_too(runner: Runner) -> None:
+def test_a_test_of_the_built_in_suites_can_be_named_beside_a_plugin_s_suite(runner: Runner) -> None:
     put_example(runner.home)
     test = "pytest_ckpt.suites.test_performance::SAVE"
     run = runner.run(*QUICK, "--pyargs", test, SUITE)

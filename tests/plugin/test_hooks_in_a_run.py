@@ -51,7 +51,7 @@ def hostile(create_home: Callable[[str], Path]) -> Run:
         return runner.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor")
 
 
-def test_ours_are_decided_as_ever(hostile: Run) -> None:
+def test_hostile_hooks_do_not_change_built_in_verdicts(hostile: Run) -> None:
     assert hostile.code == 0, hostile.text
     assert hostile.outcomes() == dict.fromkeys(REQUIRED, "met")
     assert hostile.document["grade"] == "rehearsal"

@@ -101,7 +101,7 @@ WRONG = [
 @pytest.mark.parametrize(
     ("plugin", "expected_text"), first_few(WRONG, 6), ids=[expected_text[0][:60] for _, expected_text in WRONG]
 )
-def test_it_is_refused_with_the_plugin_named(refused, plugin, expected_text):
+def test_a_misused_hook_is_refused_and_its_plugin_named(refused, plugin, expected_text):
     message = refused(plugin)
     for words in expected_text:
         assert words in message

@@ -59,7 +59,7 @@ def test_an_example_takes_what_the_hook_gives(name: str) -> None:
     assert f"def {name}({arguments}):" in "".join(EXAMPLES[name])
 
 
-def test_they_run(run: Run) -> None:
+def test_the_example_hooks_run(run: Run) -> None:
     assert run.code == 0, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
     assert run.document["environment"]["plugins"][0]["hooks"] == list(HOOKS)

@@ -23,7 +23,7 @@ def signs(seconds):
         ([9.0, 9.1, 2.9, 9.2, 9.0], "Load 3 took a third or less of the median load, 9 s."),
     ],
 )  # fmt: skip
-def test_they_are_named(seconds, expected_text):
+def test_cached_loads_are_named(seconds, expected_text):
     (sign,) = signs(seconds)
     assert expected_text in sign
 

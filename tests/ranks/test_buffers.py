@@ -29,7 +29,7 @@ def test_the_requested_number_of_buffers_has_the_requested_size(shape):
 
 @settings(deadline=None, max_examples=30)
 @given(shape=shapes)
-def test_they_begin_at_a_huge_page_and_each_at_a_block(shape):
+def test_buffers_begin_at_a_huge_page_and_each_at_a_block(shape):
     starts = [start for start, _ in places(Buffers(*shape))]
     assert starts[0] % HUGE == 0
     assert all(start % BLOCK == 0 for start in starts)
@@ -54,7 +54,7 @@ def test_a_write_into_one_buffer_changes_no_other():
     assert [(slot.min(), slot.max()) for slot in buffers.slots] == [(n, n) for n in range(1, 9)]
 
 
-def test_they_are_zeros_that_can_be_written():
+def test_buffers_are_writable_zeros():
     (slot,) = Buffers(1, HUGE).slots
     assert not slot.any()
     assert slot.flags.writeable

@@ -49,33 +49,33 @@ def is_right(of, place, size):
 
 @settings(deadline=None)
 @given(place=places, size=sizes)
-def test_it_is_that_of_the_bytes_at_any_place_and_size(place, size):
+def test_the_checksum_is_right_at_any_place_and_size(place, size):
     assert is_right(content(), place, size)
 
 
 @settings(deadline=None, max_examples=40)
 @given(place=places, size=sizes, compressible=shares)
-def test_it_is_that_of_the_bytes_whatever_share_of_them_is_zeros(place, size, compressible):
+def test_the_checksum_is_right_with_any_share_of_zeros(place, size, compressible):
     assert is_right(content(compressible), place, size)
 
 
 @settings(deadline=None, max_examples=20)
 @given(place=places, size=sizes)
-def test_it_is_that_of_the_bytes_when_they_are_constant(place, size):
+def test_the_checksum_of_constant_content_is_right(place, size):
     assert is_right(content(constant=True), place, size)
 
 
-def test_it_is_that_of_the_bytes_when_they_are_constant_and_a_share_is_zeros():
+def test_the_checksum_of_constant_content_with_zeros_is_right():
     assert all(is_right(content(0.5, constant=True), PLACE, size) for size in (1, PAGE_BYTES, 3 * PAGE_BYTES + 5))
 
 
 @settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 2**63 - 1), place=places, size=sizes)
-def test_it_is_that_of_the_bytes_with_any_seed(seed, place, size):
+def test_the_checksum_is_right_with_any_seed(seed, place, size):
     assert is_right(Content(seed), place, size)
 
 
-def test_it_is_that_of_the_bytes_beyond_what_is_summed_up_at_a_time():
+def test_the_checksum_of_more_than_one_batch_is_right():
     size = (1 << 15) * PAGE_BYTES + 3 * PAGE_BYTES + 5
     expected = 0
     for start in range(0, size, BLOCK_BYTES):

@@ -191,7 +191,7 @@ def test_the_calls_are_those_of_the_table(tmp_path):
 
 
 @pytest.mark.thorough
-def test_rank_0_needs_the_memory_that_the_plan_states(tmp_path: Path) -> None:
+def test_rank_0_needs_no_more_memory_than_planned(tmp_path: Path) -> None:
     spec = built_in("safetensors-consolidated")
     whole = layout("llama3-8b", mode="open", processes=1, scale=0.004)
     area, state = area_in(tmp_path), whole.rank(0).bytes

@@ -99,12 +99,12 @@ def test_the_same_seed_gives_the_same_bytes():
 
 
 @pytest.mark.parametrize("checkpoint", [1, 2])
-def test_it_does_not_compress(checkpoint):
+def test_content_does_not_compress(checkpoint):
     data = CONTENT.expected(TensorKey(checkpoint=checkpoint, rank=3, tensor=2), 0, 2 * BLOCK_BYTES).tobytes()
     assert len(zlib.compress(data, 9)) > 0.99 * len(data)
 
 
-def test_one_page_after_the_other_of_different_checkpoints_does_not_compress_either():
+def test_the_same_page_of_several_checkpoints_does_not_compress():
     """The same page of eight checkpoints does not compress, because the pages share no bytes."""
     pages = [page_of(TensorKey(checkpoint=c, rank=0, tensor=0), 5) for c in range(1, 9)]
     data = np.concatenate(pages).tobytes()

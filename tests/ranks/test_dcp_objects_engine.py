@@ -25,7 +25,7 @@ def area_of(endpoint: str) -> AreaRef:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_rank_saves_and_loads_within_the_memory_that_its_row_states(monkeypatch, engine):
+def test_a_rank_saves_and_loads_within_the_declared_memory(monkeypatch, engine):
     """A rank saves and loads within the memory that the engine declares.
 
     The memory limit of a control group enforces this.

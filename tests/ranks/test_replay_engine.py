@@ -62,7 +62,7 @@ def test_without_a_copy_what_the_job_changes_is_found(tmp_path):
     assert faults(engine(stages=False), tmp_path) > 0
 
 
-def test_the_copy_is_written_once_and_then_the_state_again(tmp_path):
+def test_a_copy_is_written_once_and_the_next_save_writes_the_state(tmp_path):
     made = engine(stages=True)
     made.fill(1)
     made.stage()

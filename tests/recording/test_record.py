@@ -128,7 +128,9 @@ def test_a_host_that_permits_no_ptrace_is_reported(
 
 
 @pytest.mark.parametrize("words", [[], ["--from=log", "--", "true"]])
-def test_it_takes_a_command_or_a_log(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_requires_either_a_command_or_a_log(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["record", f"--under={tmp_path}", f"--out={tmp_path}/p.json", *words]) == 4
     assert "either a command after -- or --from" in capsys.readouterr().err
 

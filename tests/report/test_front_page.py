@@ -71,7 +71,7 @@ def test_each_failure_of_a_certificate_links_to_what_helps_with_it_and_stands_th
     assert 'id="helps"' not in render(report_pages.document("certified"))
 
 
-def test_a_table_on_the_first_page_states_what_saves_and_loads_show_of_all_saves_and_loads():
+def test_a_table_on_the_first_page_shows_the_confidence_of_saves_and_loads():
     made = report_pages.document("certified")
     bound = {"trials": 10, "met": 9, "share": 0.606, "confidence": 0.95, "misses_allowed": 1}
     estimate = {"seconds": 40.0, "share": 0.99, "confidence": 0.95, "fit": 0.8765, "is_doubtful": True}
@@ -91,7 +91,7 @@ def test_a_table_on_the_first_page_states_what_saves_and_loads_show_of_all_saves
     assert 'id="how-sure"' not in render(made | {"requirements": others})
 
 
-def test_the_first_page_states_how_many_copies_a_restart_reads_and_that_a_load_reads_one():
+def test_the_first_page_shows_how_many_copies_a_restart_reads_and_that_a_load_reads_one():
     made = report_pages.document("certified")
     part = render(made).partition('id="not_tested"')[2].partition("</ul>")[0]
     copies = {subject.name: subject.checkpoint["demand"]["copies"] for subject in view.subjects(made)}
@@ -104,7 +104,7 @@ def test_the_first_page_states_how_many_copies_a_restart_reads_and_that_a_load_r
     assert "each load read one copy" not in render(made | {"checkpoints": alone})
 
 
-def test_the_verdict_and_the_sentence_to_quote_state_their_conditions():
+def test_the_verdict_and_the_sentence_to_quote_list_their_conditions():
     made = report_pages.document("certified")
     page = render(made)
     conditions = (
@@ -319,7 +319,7 @@ def test_the_first_page_names_the_advisory_failures_with_their_reasons():
     assert 'id="advisory-failures"' not in render(report_pages.document("certified"))
 
 
-def test_the_first_page_states_that_a_client_was_the_limit():
+def test_the_first_page_reports_that_a_client_was_the_limit():
     made = report_pages.document("certified")
     hosts = made["measurements"][0]["client_ceilings"]
     rates = "per host, without storage: saves 41.3 GB/s, loads 46.8 GB/s (slowest host)"
@@ -331,7 +331,7 @@ def test_the_first_page_states_that_a_client_was_the_limit():
     assert "<dt>Client ceiling</dt><dd>unknown, so the client may have been the limit" in render(without)
 
 
-def test_the_first_page_states_the_times_that_are_closest_to_their_limits():
+def test_the_first_page_shows_the_times_that_are_closest_to_their_limits():
     made = report_pages.document("certified")
     part = render(made).partition('id="times"')[2].partition("</p>")[0]
     found = {kind: [s.kinds[place] for s in view.subjects(made)] for place, kind in enumerate(("save", "load"))}
@@ -348,7 +348,7 @@ def test_the_first_page_states_the_times_that_are_closest_to_their_limits():
     assert 'id="times"' not in render(made | {"measurements": [], "requirements": []})
 
 
-def test_a_certificate_states_what_its_buyer_does_next():
+def test_a_certificate_lists_the_next_steps_of_its_buyer():
     made = report_pages.document("certified")
     part = render(made).partition('id="after-certificate"')[2].partition("</ul>")[0]
     assert part.count("<li>") == 4
@@ -382,7 +382,7 @@ def test_loads_that_may_have_come_from_a_cache_imply_no_size_of_cluster():
     assert rows[0].endswith('<td class="n">–</td></tr>')
 
 
-def test_a_bar_that_is_cut_off_states_the_share_of_the_limit():
+def test_a_truncated_bar_shows_the_share_of_the_limit():
     made = report_pages.document("not certified")
     used = [1 - kind.margin for s in view.subjects(made) for kind in s.kinds if kind.margin is not None]
     shares = [f"{share:.2f}" for share in used if share > 1.25]

@@ -25,7 +25,7 @@ def _text(document: Document) -> str:
      partial(report, steady(1e-4, 1e-4), options={"ckpt_cluster": "1000000"})],
     ids=["certified", "not certified", "rehearsal", "incomplete", "ended early", "nothing ran", "contract", "large"],
 )  # fmt: skip
-def test_it_is_narrow_and_single_lined(make: Callable[[], Document]) -> None:
+def test_every_line_of_the_summary_is_narrow_and_single(make: Callable[[], Document]) -> None:
     for line, markup in summary_lines(make()):
         assert len(line) <= WIDTH
         assert "\n" not in line

@@ -137,7 +137,7 @@ def test_a_run_that_does_not_fit_is_reported_before_it_is_tried(capsys, tmp_path
 
 
 @pytest.mark.parametrize("gates", ["posix-shared", "speed-only"])
-def test_it_needs_the_space_that_plan_and_run_need(capsys, tmp_path, gates):
+def test_doctor_requires_the_same_space_as_plan_and_run(capsys, tmp_path, gates):
     """``doctor`` states the same space as ``plan``.
 
     If no suite is named and the gate table requires the suite contention, the space includes files of this suite.

@@ -160,7 +160,7 @@ def test_ranks_that_share_a_tensor_hold_parts_of_one_size(model: Model, scale: f
 
 @given(model=own_models(), scale=st.floats(1e-6, 1.0))
 @settings(max_examples=examples(300), deadline=None)
-def test_a_scale_leaves_files_their_share_of_the_bytes_and_each_optimizer_state(model: Model, scale: float) -> None:
+def test_a_scale_reduces_each_file_proportionally_and_keeps_all_optimizer_states(model: Model, scale: float) -> None:
     of, full = layout(model, mode="full", scale=scale), layout(model, mode="full")
     share = Fraction(repr(scale))
     for rank, whole in zip(of.ranks(), full.ranks(), strict=True):

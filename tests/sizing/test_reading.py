@@ -141,7 +141,7 @@ def test_a_storm_over_a_node_s_part_reads_the_files_of_rank_0():
     assert storm(of).bytes == 8 * of.rank(0).bytes
 
 
-def test_one_rank_can_be_none_of_them():
+def test_patterns_of_several_ranks_are_not_run_with_one_rank():
     alone = open_layout(1)
     for reading in (storm(alone), shifted(alone, ["n1"]), joined(alone), split(alone)):
         assert reading.not_run.startswith("One rank")

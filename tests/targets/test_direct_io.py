@@ -72,7 +72,7 @@ def test_the_check_of_direct_io_names_the_refusal(name: str, create_home: Any) -
     assert anomaly_kinds(run_check("DIRECT.aligned", create_home("refused"), sabotage=lie)) == {"O_DIRECT refused"}
 
 
-def test_the_alignment_that_the_kernel_states_is_the_one_that_it_requires(tmp_path: Path) -> None:
+def test_the_kernel_requires_the_alignment_that_it_reports(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR | os.O_DIRECT)
     try:
         stated = stated_alignment(descriptor)
@@ -86,7 +86,7 @@ def test_the_alignment_that_the_kernel_states_is_the_one_that_it_requires(tmp_pa
         os.close(descriptor)
 
 
-def test_a_file_system_without_direct_io_states_no_alignment() -> None:
+def test_a_file_system_without_direct_io_reports_no_alignment() -> None:
     with tempfile.TemporaryFile(dir="/dev/shm") as file:
         assert not stated_alignment(file.fileno())
 
@@ -118,7 +118,7 @@ def written_as_stated(stated: int | None, path: Path, monkeypatch: pytest.Monkey
     return file, requests
 
 
-def test_only_the_end_that_fills_no_block_of_the_stated_size_passes_the_page_cache(
+def test_only_an_incomplete_last_block_goes_through_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, requests = written_as_stated(64 << 10, tmp_path / "file", monkeypatch)
@@ -136,7 +136,7 @@ def test_ends_of_files_within_the_bound_are_called_direct(tmp_path: Path) -> Non
     assert way.io_mode.startswith("not direct throughout: O_DIRECT for ")
 
 
-def test_a_file_whose_kernel_states_that_it_has_no_direct_io_is_not_called_direct(
+def test_a_file_is_not_called_direct_if_the_kernel_reports_no_direct_io(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, requests = written_as_stated(0, tmp_path / "file", monkeypatch)
@@ -145,7 +145,7 @@ def test_a_file_whose_kernel_states_that_it_has_no_direct_io_is_not_called_direc
     assert file.io_mode.startswith("not direct: the kernel states that the file has no direct I/O; ")
 
 
-def test_a_kernel_that_states_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_direct_io_is_tried_if_the_kernel_reports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, _ = written_as_stated(None, tmp_path / "file", monkeypatch)
     assert file.direct
     assert file.io_mode == "O_DIRECT, around the client's page cache"

@@ -36,7 +36,7 @@ def test_a_healthy_target_is_looked_at(target, capsys):
 
 
 @pytest.mark.parametrize("operation", [pytest.param("statfs", marks=pytest.mark.thorough), "attributes"])
-def test_one_that_does_not_answer_is_named_and_the_rest_is_looked_at(target, capsys, operation):
+def test_a_target_that_does_not_answer_is_named_and_the_rest_is_examined(target, capsys, operation):
     target.fault("hang", operation=operation)
     # doctor never waits longer than ``ANSWER_SECONDS``, even on a busy machine.
     seconds = round(min(patience(DEADLINE_SECONDS), ANSWER_SECONDS))
@@ -57,7 +57,7 @@ def test_one_that_does_not_answer_is_named_and_the_rest_is_looked_at(target, cap
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("operation", ["create", "write", "fsync"])
-def test_one_that_hangs_in_writing_is_named(target, capsys, operation):
+def test_a_target_that_hangs_in_writes_is_named(target, capsys, operation):
     target.fault("hang", operation=operation)
     seconds = round(min(patience(DEADLINE_SECONDS), ANSWER_SECONDS))
     found = doctor(target, capsys, seconds)

@@ -134,7 +134,7 @@ def is_shut_down(point: Path) -> bool:
 
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
-def test_it_is_over_when_the_file_system_is_back_though_another_namespace_held_it(
+def test_a_power_cut_ends_when_the_file_system_is_back_after_another_namespace_held_it(
     mount: Mounts, file_system: str
 ) -> None:
     point = mount(file_system, 400)

@@ -150,7 +150,7 @@ def received(stranger: socket.socket, listener: Listener) -> bytes:
         return b""
 
 
-def test_one_who_pretends_to_be_the_controller_is_not_believed(listener: Listener, calls: Any) -> None:
+def test_a_program_that_pretends_to_be_the_controller_is_rejected(listener: Listener, calls: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as pretender:
         threading.Thread(target=answered, args=(pretender,), daemon=True).start()
         port = pretender.getsockname()[1]

@@ -104,7 +104,7 @@ def test_counters_that_went_back_or_are_missing_show_nothing(judge, tmp_path, ch
     assert "network interfaces" not in reason_for(document, "COLD")
 
 
-def test_one_host_without_counters_of_two_shows_nothing():
+def test_counters_of_one_of_two_hosts_show_nothing():
     samples = counters_of(None, SyntheticRun().series())
     assert received_between(samples, 200.0, 210.0, 0.0, 1) is None
     (of_host,) = samples.values()

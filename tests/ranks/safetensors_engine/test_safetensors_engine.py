@@ -241,7 +241,7 @@ def test_the_report_is_told_what_is_the_library_s_and_what_is_added():
     assert "safetensors.numpy.save" in facts["save"]
 
 
-def test_it_needs_the_memory_that_its_row_states_and_no_torch(tmp_path):
+def test_the_engine_needs_no_more_memory_than_declared_and_no_torch(tmp_path):
     """Saves and loads need less memory than the engine declares, and import no torch.
 
     The optimizer is a single file. This is the worst case, because a file needs memory in addition to the state.

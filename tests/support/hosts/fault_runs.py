@@ -175,7 +175,7 @@ class FaultTests:
         session = json.loads((killed.run.report / "session.json").read_text())
         assert Path(session["area"]["location"]).name in killed.left
 
-    def test_that_controller_was_killed_while_ranks_waited(self, results: Mapping[RunFault, StepResult]) -> None:
+    def test_the_controller_is_killed_while_ranks_wait(self, results: Mapping[RunFault, StepResult]) -> None:
         """The controller was killed while the ranks of the first launch waited, so the launch has no exit file.
 
         If the launcher's ranks do not wait, the first launch has ended and has an exit file.

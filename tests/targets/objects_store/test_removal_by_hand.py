@@ -56,7 +56,7 @@ def test_the_command_of_a_leftover_removes_its_objects_and_its_uploads(honest, m
     assert below(honest, "by hand") == []
 
 
-def test_objects_of_a_run_of_another_host_are_removed_only_after_that_run_has_ended(honest):
+def test_the_remedy_for_objects_of_another_host_requires_that_its_run_has_ended(honest):
     storage, area = create_target(honest, "far", "far away")
     with contextlib.closing(bucket_of(honest)) as bucket:
         key = f"{prefix_of(area).below}{OWNER}"
