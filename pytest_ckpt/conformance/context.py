@@ -191,7 +191,7 @@ class ObservedRace:
     observations: int = 0
     _began: float = field(default_factory=time.monotonic)
 
-    def goes_on(self, findings: Findings) -> bool:
+    def may_continue(self, findings: Findings) -> bool:
         """Return whether more changes or reads are needed.
 
         Raises NotRun after the timeout if there were fewer than ``minimum`` changes or reads, and no anomaly.

@@ -109,7 +109,7 @@ class Worker:
         since, call, where = _SLOT.unpack_from(self._slot, 0)
         return since, call.decode(), where.decode(errors="replace")
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Permit the worker to continue: its ``wait_for_check`` returns."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._to, b".")

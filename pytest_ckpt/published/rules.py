@@ -26,7 +26,7 @@ from pytest_ckpt.published.facts import DisclosedSettings, SystemDescription
 from pytest_ckpt.published.results import Result
 from pytest_ckpt.published.runs import KINDS
 from pytest_ckpt.published.times import USUAL_SECONDS_BETWEEN
-from pytest_ckpt.published.values import moment
+from pytest_ckpt.published.values import parsed_time
 from pytest_ckpt.published.verdicts import caches_dropped, readings_of
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_seconds
@@ -298,10 +298,10 @@ def _order(result: Result) -> _Found:
     if len(saving) > 1 or len(loading) > 1 or saving == loading:
         return "broken", f"{len(saving)} invocations save and {len(loading)} load: expected one of each."
     (save,), (load,) = saving, loading
-    ended = moment(save.files.facts.disclosed.ended) or moment(save.ended)
-    if ended and (started := moment(load.files.facts.disclosed.started)) and _same_zone(started, ended):
+    ended = parsed_time(save.files.facts.disclosed.ended) or parsed_time(save.ended)
+    if ended and (started := parsed_time(load.files.facts.disclosed.started)) and _same_zone(started, ended):
         return _gap((started - ended).total_seconds(), is_exact=bool(save.files.facts.disclosed.ended))
-    began = moment(load.started)
+    began = parsed_time(load.started)
     if ended is None or began is None or not _same_zone(began, ended):
         return "not told", "When the one ended and the other began is not recorded."
     return _gap((began - ended).total_seconds(), is_exact=False)

@@ -152,11 +152,11 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
     directory = files.place.directory
     messages = list(files.messages)
 
-    def say(text: str, path: Path = directory) -> None:
+    def report(text: str, path: Path = directory) -> None:
         messages.append(Message(path=str(path), text=text))
 
     if not files.ranks:
-        say(
+        report(
             "the times of all ranks are unreadable, so the result cannot be judged. A summary contains only means of "
             "rank 0."
         )
@@ -164,23 +164,23 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
     ranks = dict(files.ranks)
     for rank in [r for r in ranks if r >= (files.facts.processes or r + 1)]:
         reason = f"left out: rank {rank} does not exist among {format_count(files.facts.processes or 0)}."
-        say(reason, directory / f"{rank}_per_epoch_stats.json")
+        report(reason, directory / f"{rank}_per_epoch_stats.json")
         del ranks[rank]
     for rank, reason in ranks_of_different_runs(ranks).items():
-        say(f"left out: {reason}.", directory / f"{rank}_per_epoch_stats.json")
+        report(f"left out: {reason}.", directory / f"{rank}_per_epoch_stats.json")
         del ranks[rank]
     moved = [t.bytes for t in ranks.values() if t.bytes]
     found = recognize(
         files.facts, round(statistics.median(moved)) if moved else None, max(ranks), files.place.model_directory
     )
     if found.layout is None:
-        say(f"not judged. {found.because}")
+        report(f"not judged. {found.because}")
         return None, messages
     if 0 not in ranks:
-        say(f"rank 0's times are missing, so what was published is not known; rank {min(ranks)}'s starts are used.")
+        report(f"rank 0's times are missing, so what was published is not known; rank {min(ranks)}'s starts are used.")
     processes = found.layout.processes
     if len(ranks) < processes:
-        say(
+        report(
             f"contains the times of {format_count(len(ranks))} of {counted(processes, 'rank')}: the slowest process is "
             "inferred from when the next operation started."
         )
@@ -191,24 +191,24 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
     else:
         pause = pause_between(ranks, processes, files.facts.seconds_between, varies=files.facts.pause_varies)
     if pause.description:
-        say(pause.description)
+        report(pause.description)
     operations = slowest_of_each(ranks, processes, pause.seconds)
     if against := [f"{o.kind} {o.number}" for o in operations if o.contradicted]:
-        say(
+        report(
             f"the starts of {_some(against)} and the next contradict the time that a rank recorded, with "
             f"{format_seconds(pause.seconds or 0.0)} between checkpoints: these starts are not used for inference."
         )
     if hidden := [f"{o.kind} {o.number}" for o in operations if o.hidden]:
-        say(
+        report(
             f"after {_some(hidden)} the next operation started later than all ranks were done: a time in these files "
             "is too short. The starts are judged."
         )
     skew = clock_skew_seconds(ranks)
     if skew > _WORTH_A_WORD_SECONDS:
-        say(f"the ranks' clocks differ by {format_seconds(skew)}; only durations on one clock are used.")
+        report(f"the ranks' clocks differ by {format_seconds(skew)}; only durations on one clock are used.")
     for kind in KINDS:
         if text := _disagreement(kind, files.facts, operations, found.layout.bytes):
-            say(text, directory / "summary.json")
+            report(text, directory / "summary.json")
     times = ranks[min(ranks)]
     spans = _spans(times)
     run = Run(

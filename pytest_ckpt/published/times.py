@@ -28,7 +28,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from pytest_ckpt.facts.measurement import Basis, OperationKind
-from pytest_ckpt.published.values import moment, on_clock
+from pytest_ckpt.published.values import on_clock, parsed_time
 from pytest_ckpt.support.units import format_seconds
 
 _OPERATION = re.compile(r"(save|load)_ckpt([1-9]\d{0,5})", re.ASCII)
@@ -195,7 +195,7 @@ def _checkpoint_bytes(gib: list[float]) -> int | None:
 
 def _local(value: Any) -> datetime | None:
     """Return a time as its host's clock shows it, without a time zone; None if ``value`` is not a time."""
-    found = moment(value)
+    found = parsed_time(value)
     return found.replace(tzinfo=None) if found else None
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
-from pytest_ckpt.published.values import items, moment, on_clock, table
+from pytest_ckpt.published.values import items, on_clock, parsed_time, table
 
 # Interfaces that count the bytes of another one again (bonds, bridges, VLANs, tunnels), or that never leave the host.
 _REPEATED = re.compile(r"lo|(?:bond|team|br|docker|veth|virbr|cni|flannel|cali|cilium|tun|tap|dummy|vxlan|wg)[-_.\w]*")
@@ -134,7 +134,7 @@ def _name(value: Any) -> str:
 
 
 def _seconds(value: Any) -> float | None:
-    found = moment(value)
+    found = parsed_time(value)
     if found is None:
         return None
     if found.tzinfo is not None:

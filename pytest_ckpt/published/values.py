@@ -19,7 +19,7 @@ def items(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else []
 
 
-def moment(value: Any) -> datetime | None:
+def parsed_time(value: Any) -> datetime | None:
     """Return the time in an ISO 8601 text, with or without a time zone; None for any other value."""
     if not isinstance(value, str):
         return None

@@ -76,10 +76,10 @@ class TrainingSteps:
         with self._activity.wait():
             # Until the last rank may continue, training is blocked; this time is counted separately from slower steps.
             self._group.wait()
-            goes_on = True
-            while goes_on:
+            continues = True
+            while continues:
                 start = time.perf_counter()
-                goes_on = self._step(goes_on=pending.poll() is None)
+                continues = self._step(continues=pending.poll() is None)
                 batches.append(StepBatch(steps=1, seconds=time.perf_counter() - start))
                 if len(batches) > 2 * _MAXIMUM_BATCHES and len(batches) % 2 == 0:
                     batches = _halved(batches)
@@ -110,18 +110,18 @@ class TrainingSteps:
             self._group.wait()
             for _ in range(STEPS_ALONE):
                 start = time.perf_counter()
-                self._step(goes_on=True)
+                self._step(continues=True)
                 seconds.append(time.perf_counter() - start)
         return tuple(seconds)
 
-    def _step(self, *, goes_on: bool) -> bool:
+    def _step(self, *, continues: bool) -> bool:
         """Perform one step: work, sleep instead of an accelerator's work, and wait for the other ranks.
 
-        Return whether ``goes_on`` is true on any rank.
+        Return whether ``continues`` is true on any rank.
         """
         self._work(self._pieces)
         time.sleep(self._step_seconds * (1 - self._cpu_share))
-        return self._group.any_of(goes_on)
+        return self._group.any_of(continues)
 
     def _work(self, pieces: int) -> None:
         for _ in range(pieces):

@@ -27,17 +27,17 @@ def test_a_race_whose_time_is_over_is_not_called_met(check, tmp_path):
 def test_a_race_that_reached_its_minimum_when_the_time_ended_counts(tmp_path):
     race = ObservedRace(context=context(tmp_path, race_seconds=0.0), change="rename", query="read", wanted=9, minimum=2)
     race.changes, race.observations = 2, 5
-    assert not race.goes_on(Findings())
+    assert not race.may_continue(Findings())
     race.changes = 1
     with pytest.raises(NotRun, match=r"^1 rename and 5 reads were made in .*, and 2 of each are needed"):
-        race.goes_on(Findings())
+        race.may_continue(Findings())
 
 
 def test_a_fault_is_reported_even_if_a_race_did_not_reach_its_minimum(tmp_path):
     race = ObservedRace(context=context(tmp_path, race_seconds=0.0), change="rename", query="read", wanted=9, minimum=2)
     race.changes, findings = 1, Findings()
     findings.wrong("name missing", where="file", seen="nothing", expected="the file")
-    assert not race.goes_on(findings)
+    assert not race.may_continue(findings)
 
 
 def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
@@ -51,7 +51,7 @@ def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
     )
     assert list(race.some(3, "rename", "/a")) == [1, 2, 3]
     assert listed == [("rename", "/a")] * 3
-    assert race.goes_on(Findings())
+    assert race.may_continue(Findings())
 
 
 def test_calls_are_reported_at_most_once_a_second_and_once_per_name(capsys, monkeypatch):

@@ -191,7 +191,7 @@ def test_all_saves_together_meet_the_budget(saves: Operations, limits: ClusterLi
                 "tests/support/targets/object_faults_data.py",
                 "class OnePage(",
                 '''class NothingIsAll(
-    Store, fault="empty prefixes list all", fails="LIST.empty", says="object of another prefix"
+    Store, fault="empty prefixes list all", fails="LIST.empty", expected_text="object of another prefix"
 ):
     """A listing that would be empty has every object."""
 

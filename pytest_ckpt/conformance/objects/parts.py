@@ -100,8 +100,8 @@ def _require_size(
     context: ObjectContext, findings: Findings, name: str, size: int | None, when: str, kind: str
 ) -> None:
     sizes: dict[str, Any] = {
-        "this client": seen(context.here, name),
-        "the second": context.other.request("parts:seen", name),
+        "this client": parts_seen(context.here, name),
+        "the second": context.other.request("parts:parts_seen", name),
     }
     for client_name, found in sizes.items():
         for how, bytes_seen in found.items():
@@ -114,7 +114,7 @@ def _require_size(
                 )
 
 
-def seen(session: Session, name: str) -> dict[str, int | None]:
+def parts_seen(session: Session, name: str) -> dict[str, int | None]:
     """Return {request: size of the object in bytes} for GET, HEAD and LIST.
 
     If a request does not find the object, its size is None.

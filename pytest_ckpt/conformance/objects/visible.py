@@ -308,9 +308,9 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
     here.put(f"{_DIRECTORY}/{_MARKER}", _names_of_shards()).needed("a marker")
     slowest, busy = 0.0, 0
     for _ in range(context.count(_CROWDS, minimum=2)):
-        context.other.start("visible:look", _DIRECTORY)
+        context.other.start("visible:search", _DIRECTORY)
         try:
-            looks = {"this client": look(here, _DIRECTORY)}
+            looks = {"this client": search(here, _DIRECTORY)}
         finally:
             theirs = context.other.finish()
         looks["the second client"] = theirs
@@ -329,7 +329,7 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
     findings.facts["503 and 429, repeated"] = f"{busy:,}"
 
 
-def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float, int]:
+def search(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float, int]:
     """Look for a checkpoint with all threads of a client concurrently.
 
     Return the faults of LIST, HEAD or GET, the number of requests, the seconds of the slowest request, and the number

@@ -129,14 +129,17 @@ def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, .
 
 def _require_content(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
     """Record an anomaly if a client does not read ``expected``, the text of the winner, from the object."""
-    seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.request("writers:words", name)}
+    seen: dict[str, Any] = {
+        _HERE: text_of(context.here, name),
+        _THERE: context.other.request("writers:text_of", name),
+    }
     for client_name, text in seen.items():
         if text != expected.decode():
             findings.wrong("object of the winner replaced", where=f"{context.here.url(name)} by {client_name}",
                        seen=f"'{text}'", expected=f"'{expected.decode()}'")  # fmt: skip
 
 
-def words(session: Session, name: str) -> str:
+def text_of(session: Session, name: str) -> str:
     """Return the text of a small object."""
     return session.get(name).data.decode(errors="replace")
 

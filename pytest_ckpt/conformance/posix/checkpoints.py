@@ -101,13 +101,13 @@ class Checkpoint:
         """Return whether the checkpoint in the parent ``directory`` is committed."""
         return self.commit.is_committed(directory / self.name)
 
-    def seed_words(self) -> dict[str, tuple[object, ...]]:
+    def seed_parts(self) -> dict[str, tuple[object, ...]]:
         """Return {file name: the seed words of its random bytes}."""
         return {f"shard-{index}": (self.seed, "checkpoint", self.number, index) for index in range(self.files)}
 
     def contents(self) -> dict[str, bytes]:
         """Return {file name: its content}, without the files that the commit adds."""
-        return {name: random_bytes(self.file_bytes, *words) for name, words in self.seed_words().items()}
+        return {name: random_bytes(self.file_bytes, *words) for name, words in self.seed_parts().items()}
 
     def expected(self, directory: Path) -> dict[str, bytes]:
         """Return {file name: its content} of the committed checkpoint, including the files that the commit adds."""

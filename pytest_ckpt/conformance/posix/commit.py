@@ -80,7 +80,7 @@ def _replace_file(context: CheckContext, findings: Findings, watcher: Client, di
         _unseen(findings, watcher, f"{directory}/file")
         return
     refused = 0
-    while race.goes_on(findings):
+    while race.may_continue(findings):
         watcher.start("commit:watch_file", f"{directory}/file", seed=context.seed)
         for version in race.some(_AT_ONCE, "rename", str(path)):
             temporary.write_bytes(_version(context.seed, version))
@@ -201,7 +201,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
         return
     both.reverse()
     _await_complete(watcher, f"{directory}/{both[0].name}", files)
-    while race.goes_on(findings):
+    while race.may_continue(findings):
         paths = [f"{directory}/{path.name}" for path in both]
         watcher.start("commit:watch_directory", directory, paths=paths, files=files)
         # An odd number, so that both names take turns as the last one.

@@ -482,7 +482,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
 def _longest_gap(writers: Sequence[Worker], report_call: Callable[[str, str], None]) -> float:
     """Stop the processes of `write_until_stop`. Return the longest time without a success, in seconds."""
     for writer in writers:
-        writer.go_on()
+        writer.resume()
     ends = gather(writers, report_call, patience_seconds=BACK_SECONDS)
     return max((end.hung or float(end.result or 0.0) for end in ends), default=0.0)
 
@@ -499,7 +499,7 @@ def _save_and_overwrite(
         checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed, commit=context.commit)
         checkpoint.save(directory, calls)
         final = directory / checkpoint.name
-        data = {final / name: (checkpoint.file_bytes, made) for name, made in checkpoint.seed_words().items()}
+        data = {final / name: (checkpoint.file_bytes, made) for name, made in checkpoint.seed_parts().items()}
         added = {final / name: text for name, text in context.commit.files_of(final).items()}
         witness.acknowledge({**data, **added})
     # Random names, so that a power-cut command cannot distinguish them from data that are not durable.

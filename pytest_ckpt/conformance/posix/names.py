@@ -207,7 +207,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
                 )
             _remove_or_replace(context, paths)
             for worker in workers:
-                worker.go_on()
+                worker.resume()
             ends = gather(workers, context.report_call)
             if not workers[0].has_sent("open"):
                 ends.pop(0)

@@ -84,7 +84,7 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, direct
         )
         return
     empty = zeros = 0
-    while race.goes_on(findings):
+    while race.may_continue(findings):
         reader.start("overwrite:watch", f"{directory}/latest")
         for step in race.some(_AT_ONCE, "open, write", str(path)):
             path.write_bytes(_text(step))

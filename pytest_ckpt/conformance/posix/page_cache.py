@@ -271,7 +271,7 @@ def _judge_readers(
         if changing:
             all_have_sent(workers, "read", context.report_call)
             for worker in workers:
-                worker.go_on()
+                worker.resume()
         for end in gather(workers, context.report_call):
             findings.trials += len(files)
             _note_reader(findings, end)

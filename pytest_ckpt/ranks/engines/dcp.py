@@ -229,7 +229,7 @@ class DcpEngine:
         if self._shard.rank in failures:
             # The error passed through a phase, but does not come from the storage.
             self._activity.forgive()
-            self._look_at_sizes(committed, files)
+            self._query_sizes(committed, files)
             reason = _first_line(failures[self._shard.rank])
             fault = arrivals.fault(reason, reader.storage_data, state, files)
             self._faults.append(fault or of_places(METADATA, "unreadable", files.sizes.get(METADATA, 0), reason))
@@ -307,7 +307,7 @@ class DcpEngine:
         self._read_small(directory, files)
         return reader, files
 
-    def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
+    def _query_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
         """Query the sizes of the rank's objects, in engines for object stores.
 
         This engine does nothing, because the size of a file is recorded when the file is opened.

@@ -133,7 +133,7 @@ class ObjectsDcpEngine(DcpEngine):
         reader.fs = watch  # type: ignore[assignment]
         return reader, watch
 
-    def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
+    def _query_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
         files.sizes |= cast("CommittedObjects", committed).sizes([*self._own_files, METADATA])
 
 

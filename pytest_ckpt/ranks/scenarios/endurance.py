@@ -73,8 +73,8 @@ class LongRun:
         at: list[float] = []
         seconds: list[float] = []
         kept: list[int] = []
-        goes_on = True
-        while goes_on:
+        is_due = True
+        while is_due:
             number = self._numbers[len(at) % len(self._numbers)]
             self._wait_until(began + at[-1] + every if at else began)
             at.append(time.perf_counter() - began)
@@ -87,7 +87,7 @@ class LongRun:
             if len(kept) > _KEPT:
                 self._delete(kept.pop(0))
             elapsed = time.perf_counter() - began
-            goes_on = self._group.share(self._group.rank == 0 and _continues(seconds, elapsed, requested_seconds))
+            is_due = self._group.share(self._group.rank == 0 and _continues(seconds, elapsed, requested_seconds))
         whole = time.perf_counter() - began
         for number in kept:
             self._delete(number)

@@ -56,12 +56,12 @@ def listing(bucket: str, objects: Iterable[tuple[str, Object]], query: Mapping[s
         if entry is None:
             add(top, "CommonPrefixes", Prefix=name)
         else:
-            words = {"ETag": f'"{entry.etag}"', "Size": str(entry.bytes), "LastModified": moment(entry.modified)}
+            words = {"ETag": f'"{entry.etag}"', "Size": str(entry.bytes), "LastModified": xml_time(entry.modified)}
             add(top, "Contents", Key=name, StorageClass="STANDARD", **words)
     return top
 
 
-def moment(seconds: float) -> str:
+def xml_time(seconds: float) -> str:
     """Return a time (seconds since 1970) in S3's XML form."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
@@ -191,7 +191,9 @@ class Handler(BaseHTTPRequestHandler):
                     400, "InvalidRequest", "It is illegal to copy an object to itself without a change"
                 )
             made = self._store.copy(source, self._bucket, self._key, self._condition())
-            self._respond(200, answered("CopyObjectResult", ETag=f'"{made.etag}"', LastModified=moment(made.modified)))
+            self._respond(
+                200, answered("CopyObjectResult", ETag=f'"{made.etag}"', LastModified=xml_time(made.modified))
+            )
             return
         if len(source.pieces) > 1:
             raise RequestRefused(501, "NotImplemented", "This server copies objects of one piece, as parts")
