@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
 from pytest_ckpt.cli.console import print_lines
@@ -13,7 +13,7 @@ from pytest_ckpt.support.units import counted, format_percent, format_rate, pars
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pytest_ckpt.analysis.client_counts import CountedRates, Projection
     from pytest_ckpt.facts.measurement import OperationKind
@@ -80,15 +80,14 @@ def run(args: argparse.Namespace) -> int:
             f"Name a run with --ckpt-suite=scaling, or runs of one model: {MINIMUM_COUNTS} counts are needed, or more, "
             "such as 1, 2, 4 and 8 hosts.",
         )
-    projected = _document(rows, notices)
     if args.json:
-        print(json.dumps(projected, indent=1))
+        print(json.dumps(_document(rows, notices), indent=1))
     else:
-        print_lines(_lines(projected))
+        print_lines(_lines(rows, notices))
     return 0
 
 
-def _document(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequence[str]) -> dict[str, Any]:
+def _document(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequence[str]) -> dict[str, object]:
     """Return the measured and projected rates in plain JSON types, in bytes a second."""
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
 
@@ -100,26 +99,26 @@ def _document(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequence
     }
 
 
-def _lines(document: Mapping[str, Any]) -> list[str]:
+def _lines(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequence[str]) -> list[str]:
     """Return the measured and projected rates as lines of text."""
-    lines = [*document["notices"], "Projected from measured rates. A projection is not certified."]
-    for row in document["rows"]:
-        lines += ["", f"{row['name']}, {row['kind']}s, by {row['unit']}:"]
-        for count, rates in row["rates"].items():
+    lines = [*notices, "Projected from measured rates. A projection is not certified."]
+    for counted_rates, projection in rows:
+        lines += ["", f"{counted_rates.name}, {counted_rates.kind}s, by {counted_rates.unit}:"]
+        for count, rates in counted_rates.rates.items():
             mean = format_rate(sum(rates) / len(rates))
-            lines.append(f"  {int(count):>9,}  {mean}, the mean of {counted(len(rates), row['kind'])}")
-        lines.append(_line(row["projection"]))
+            lines.append(f"  {count:>9,}  {mean}, the mean of {counted(len(rates), counted_rates.kind)}")
+        lines.append(_line(projection))
     return lines
 
 
-def _line(found: Mapping[str, Any]) -> str:
-    between = f"{format_rate(found['low'])} to {format_rate(found['high'])}"
-    if found["unavailable_reason"]:
-        return f"  {found['clients']:>9,}  no projection, only bounds: {between}; {found['unavailable_reason']}"
-    error = format_percent(found["leave_one_out_error"], digits=2)
+def _line(projection: Projection) -> str:
+    between = f"{format_rate(projection.low)} to {format_rate(projection.high)}"
+    if projection.median is None:
+        return f"  {projection.clients:>9,}  no projection, only bounds: {between}; {projection.unavailable_reason}"
+    error = format_percent(projection.leave_one_out_error, digits=2)
     return (
-        f"  {found['clients']:>9,}  {format_rate(found['median'])} projected, 90 % interval {between} (model "
-        f"{found['model']}; left out, a count is missed by {error})"
+        f"  {projection.clients:>9,}  {format_rate(projection.median)} projected, 90 % interval {between} (model "
+        f"{projection.model}; left out, a count is missed by {error})"
     )
 
 
