@@ -137,10 +137,14 @@ class Engine(TypedDict):
 
 
 class Memory(TypedDict):
-    """The memory in bytes that a checkpoint needs, on the rank and on the host with the highest need."""
+    """The memory in bytes that a checkpoint needs, on the rank and on the host with the highest need.
+
+    ``after_ramp`` is the memory of this rank after a ramp, by the number of requests in flight that the ramp finds.
+    """
 
     largest_rank: Count
     largest_host: Count
+    after_ramp: dict[str, Count]
 
 
 class Checkpoint(TypedDict):
