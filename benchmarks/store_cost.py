@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 MAXIMUM = 1.02
-# Quantiles of Student's distribution by degrees of freedom; for others the quantile of the normal distribution is used.
-_QUANTILE = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201, 12: 2.179, 14: 2.145}
+# The 97.5 % quantiles of Student's distribution for 1 to 15 degrees of freedom. For more, the last one is used, which
+# makes the interval slightly wider.
+_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
 
 def child(engine_name: str, directory: Path, rounds: int) -> None:
@@ -119,7 +120,8 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
     """Return the geometric mean of ratios, and the ends of its 95 % interval."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)
-    half = _QUANTILE.get(len(logs) - 1, 1.96) * statistics.stdev(logs) / math.sqrt(len(logs))
+    quantile = _QUANTILES[min(len(logs) - 1, len(_QUANTILES)) - 1]
+    half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 

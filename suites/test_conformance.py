@@ -381,7 +381,7 @@ def test_no_call_blocks_for_long(observation: Observation, maximum: float | None
     "CAPABILITIES",
     title="What else the file system offers",
     severity="advisory",
-    source="other features that frameworks and operators use; storage acceptance list of NVIDIA, HSS14 and N-010 (locks)",
+    source="features that frameworks and operators use; storage acceptance list of NVIDIA, HSS14 and N-010 (locks)",
     needs=("paths",),
     next_step=_REPRODUCE,
     help="A check of the target's behaviour failed",

@@ -171,7 +171,7 @@ def _too_slow(
             f"The save after the repair of fault {slowest[1]} took {took}; limit {allowed} "
             f"({MAXIMUM_NEXT_SAVE:g} x the save limit)."
         )
-        return too_slow_clients(measurement, limit, because, detail) or measured_as(
+        return too_slow_clients(measurement, "save", limit, because, detail) or measured_as(
             "over limit", slowest[0], limit, "s", because, detail
         )
     return None

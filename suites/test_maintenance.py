@@ -74,7 +74,7 @@ def test_an_upgrade_does_not_interrupt_service(
     # The last check, because a longer time alone does not decide and must not hide a cause that does.
     if slowest > limit:
         because = f"{figures} ({MAXIMUM_UPGRADE_SAVE:g} x the save limit)."
-        return too_slow_clients(measurement, limit, because, detail) or measured_as(
+        return too_slow_clients(measurement, "save", limit, because, detail) or measured_as(
             "over limit", slowest, limit, "s", because, detail
         )
     loads = len(upgrade.operations) - len(saves)

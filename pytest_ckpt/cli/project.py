@@ -95,18 +95,18 @@ def _document(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequence
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",
         "notices": list(notices),
-        "rows": [{**to_plain(counted), "projection": to_plain(projection)} for counted, projection in rows],
+        "rows": [{**to_plain(rates), "projection": to_plain(projection)} for rates, projection in rows],
     }
 
 
 def _lines(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequence[str]) -> list[str]:
     """Return the measured and projected rates as lines of text."""
     lines = [*notices, "Projected from measured rates. A projection is not certified."]
-    for counted_rates, projection in rows:
-        lines += ["", f"{counted_rates.name}, {counted_rates.kind}s, by {counted_rates.unit}:"]
-        for count, rates in counted_rates.rates.items():
+    for measured, projection in rows:
+        lines += ["", f"{measured.name}, {measured.kind}s, by {measured.unit}:"]
+        for count, rates in measured.rates.items():
             mean = format_rate(sum(rates) / len(rates))
-            lines.append(f"  {count:>9,}  {mean}, the mean of {counted(len(rates), counted_rates.kind)}")
+            lines.append(f"  {count:>9,}  {mean}, the mean of {counted(len(rates), measured.kind)}")
         lines.append(_line(projection))
     return lines
 

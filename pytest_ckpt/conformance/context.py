@@ -146,7 +146,7 @@ class Findings:
         """Return the anomalies as plain types. The second client sends its anomalies to the check in this form."""
         return {"count": self.anomaly_count, "named": [to_plain(anomaly) for anomaly in self.anomalies]}
 
-    def take(self, plain: dict[str, Any]) -> None:
+    def add_plain(self, plain: dict[str, Any]) -> None:
         """Add the anomalies of the second client. ``plain`` has the form that `plain` returns."""
         for words in plain["named"]:
             self.wrong(words["kind"], where=words["where"], seen=words["seen"], expected=words["expected"])

@@ -287,7 +287,7 @@ def event_from_plain(data: Any) -> Event:
     kind = KINDS[data["event"]]
     try:
         if kind is PatternMeasured:
-            found = from_plain(Patterns, {data["name"]: data.get("found")}).found(data["name"])
+            found = from_plain(Patterns, {data["name"]: data.get("found")}).result_of(data["name"])
             return from_plain(PatternMeasured, {**data, "found": None}) if found is None else _pattern(data, found)
         return from_plain(kind, data)
     except (KeyError, TypeError, AttributeError) as error:

@@ -460,7 +460,7 @@ class Patterns:
     metadata: Metadata | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
-    def found(self, name: Pattern) -> Any:
+    def result_of(self, name: Pattern) -> Any:
         """Return the result of the pattern ``name``; None if not measured.
 
         Raises AttributeError for an unknown pattern.
@@ -561,8 +561,8 @@ def with_patterns_of(measurement: Measurement, added: Measurement) -> Measuremen
     The saves and loads are unchanged. If ``measurement`` has no failure, the result has the failure of ``added``.
     """
     own, other = measurement.patterns or Patterns(), added.patterns or Patterns()
-    names = [name for name in PATTERN_NAMES if own.found(name) is None]
-    found = {name: other.found(name) for name in names}
+    names = [name for name in PATTERN_NAMES if own.result_of(name) is None]
+    found = {name: other.result_of(name) for name in names}
     not_run = {name: reason for name, reason in other.not_run.items() if name in names and name not in own.not_run}
     if not any(value is not None for value in found.values()) and not not_run and not added.failure:
         return measurement

@@ -1,6 +1,6 @@
-"""Whether the clients, rather than the storage, caused a late save. Pure.
+"""Whether the clients, rather than the storage, caused a late save or load. Pure.
 
-The rate that a save limit requires is compared with the clients' highest rate without storage.
+The rate that a limit requires is compared with the clients' highest rate without storage.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, not_decided
-from pytest_ckpt.support.units import counted, format_rate, format_seconds
+from pytest_ckpt.support.units import counted, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.facts.measurement import Measurement, Operation
+    from pytest_ckpt.facts.measurement import LoadPattern, Measurement, Operation, OperationKind
 
 
 def host_rate(operation: Operation, ranks: Sequence[int], rank_bytes: Sequence[int]) -> float | None:
@@ -35,40 +35,56 @@ def ranks_by_host(measurement: Measurement) -> dict[str, list[int]]:
     return of_host
 
 
-def clients_cannot(measurement: Measurement, limit: float) -> str:
-    """Return a phrase on the host whose rate is furthest below the rate that a save limit (in seconds) requires.
+def clients_cannot(
+    measurement: Measurement, kind: OperationKind, limit: float, pattern: LoadPattern | None = None
+) -> str:
+    """Return a phrase on the host whose rate is furthest below the rate that a limit (in seconds) requires.
 
     The phrase is empty if every host is fast enough. The rate of a host is its highest rate without storage, or the
-    rate of its fastest save if that is higher.
+    rate of its fastest save or load (``kind``) if that is higher. ``pattern`` are loads with other bytes for each rank.
     """
-    of_host, saves = ranks_by_host(measurement), measurement.whole("save")
+    of_host, operations = ranks_by_host(measurement), measurement.whole(kind)
+    rank_bytes = pattern.rank_bytes if pattern else measurement.rank_bytes
+    others = pattern.operations if pattern else ()
     gaps = []
     for ceiling in measurement.client_ceilings:
-        ranks = of_host.get(ceiling.host, [])
-        rates = [host_rate(o, ranks, measurement.rank_bytes) for o in saves] if ranks else []
+        ranks = [rank for rank in of_host.get(ceiling.host, []) if rank < len(rank_bytes)]
+        moved = (*((o, measurement.rank_bytes) for o in operations), *((o, rank_bytes) for o in others))
+        rates = [host_rate(o, ranks, each) for o, each in moved] if ranks else []
         fastest = max(filter(None, rates), default=0.0)
-        needed = sum(measurement.rank_bytes[rank] for rank in ranks) / limit
-        highest = max(fastest, ceiling.makes_bytes_per_second)
+        needed = sum(rank_bytes[rank] for rank in ranks) / limit
+        alone = ceiling.makes_bytes_per_second if kind == "save" else ceiling.compares_bytes_per_second
+        highest = max(fastest, alone)
         if needed > highest:
             gaps.append((needed / highest, needed, ceiling, fastest))
     if not gaps:
         return ""
     _, needed, worst, fastest = max(gaps, key=lambda gap: gap[0])
-    of_save = f", and reached {format_rate(fastest)} in a save" if fastest > worst.makes_bytes_per_second else ""
-    others = f" ({counted(len(gaps) - 1, 'more host')} as well)" if len(gaps) > 1 else ""
+    does, alone = (
+        ("made", worst.makes_bytes_per_second) if kind == "save" else ("compared", worst.compares_bytes_per_second)
+    )
+    reached = f", and reached {format_rate(fastest)} in a {kind}" if fastest > alone else ""
+    more = f" ({counted(len(gaps) - 1, 'more host')} as well)" if len(gaps) > 1 else ""
     return (
-        f"{worst.host} made {format_rate(worst.makes_bytes_per_second)} of a checkpoint's content with "
-        f"{counted(worst.ranks, 'rank')} without any storage{of_save}, and {format_rate(needed)} are needed to save in "
-        f"{format_seconds(limit)}{others}"
+        f"{worst.host} {does} {format_rate(alone)} of a checkpoint's content with {counted(worst.ranks, 'rank')} "
+        f"without any storage{reached}, and {format_rate(needed)} are needed to meet the limit{more}"
     )
 
 
-def too_slow_clients(measurement: Measurement, limit: float, late: str, detail: Sequence[str]) -> Decision | None:
-    """Return "not run" for a late save if the clients cannot make its content within ``limit`` seconds, else None.
+def too_slow_clients(
+    measurement: Measurement,
+    kind: OperationKind,
+    limit: float,
+    late: str,
+    detail: Sequence[str],
+    pattern: LoadPattern | None = None,
+) -> Decision | None:
+    """Return "not run" for a late save or load if the clients cannot handle its content within ``limit`` seconds.
 
-    ``late`` is the sentence on the late save.
+    Return None if they can. ``late`` is the sentence on the late operation. ``pattern`` are loads with other bytes for
+    each rank than those of the measurement.
     """
-    cannot = clients_cannot(measurement, limit)
+    cannot = clients_cannot(measurement, kind, limit, pattern)
     if not cannot:
         return None
     because = (

@@ -121,7 +121,7 @@ def _costs(facts: JudgedFacts) -> tuple[SaveCost, ...] | Decision:
 
 
 def _pattern(name: Pattern, facts: JudgedFacts) -> object:
-    found = facts.measured.patterns.found(name) if facts.measured.patterns else None
+    found = facts.measured.patterns.result_of(name) if facts.measured.patterns else None
     return without_pattern(facts.measured, (name,)) if found is None else found
 
 

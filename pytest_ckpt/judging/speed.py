@@ -107,8 +107,10 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     if is_failed:
         slowest = blamed[0]
         took, allowed = compared(slowest.seconds, limit)
-        late = f"Save {slowest.index} took {took}, the limit is {allowed}."
-        if kind == "save" and (decided := too_slow_clients(measurement, limit, late, detail)):
+        late = f"{kind.capitalize()} {slowest.index} took {took}, the limit is {allowed}."
+        # A delta is smaller than a checkpoint and a restore of a chain is larger; the ceiling is for a checkpoint.
+        whole_limit = limit * measurement.bytes / max(1, measurement.bytes_of(slowest))
+        if decided := too_slow_clients(measurement, kind, whole_limit, late, detail):
             return decided
         plan = f", {allowed_misses} allowed" if allowed_misses else ""
         certain = sum(o.least_seconds > limit for o in blamed)

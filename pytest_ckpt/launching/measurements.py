@@ -64,7 +64,7 @@ class Measurements:
         self._hooks = hooks
         self._wanted = {c.subject for c in context.plan.runnable}
 
-    def want(self, subjects: set[Subject]) -> None:
+    def limit_to(self, subjects: set[Subject]) -> None:
         """Limit launches to ``subjects``, which the session will request."""
         self._wanted &= subjects
 
@@ -116,7 +116,7 @@ class Measurements:
         with self._lock():
             measurement = read_measurement(self._stored_path(subject))
             patterns = measurement.patterns or Patterns()
-            if measurement.failure or patterns.found(row.name):
+            if measurement.failure or patterns.result_of(row.name):
                 return measurement
             planned = self._context.plan.of(subject)
             began = time.monotonic()

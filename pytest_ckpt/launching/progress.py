@@ -266,15 +266,20 @@ class Progress:
         )
 
     def _ceilings(self, event: CeilingsMeasured) -> None:
-        """If the hosts cannot generate data fast enough for SAVE, print this before the first save."""
+        """If the hosts are too slow for SAVE or LOAD even without storage, print this before the first save."""
         planned = self._planned[event.subject]
+        demand, hosts = planned.demand, counted(len(event.ceilings), "host")
         makes = sum(ceiling.makes_bytes_per_second for ceiling in event.ceilings)
-        needed = planned.demand.save_bytes_per_second
-        if planned.strategy.blocks and event.ceilings and makes < needed:
-            self._line(
-                f"{event.subject}: {counted(len(event.ceilings), 'host')} can make {format_rate(makes)} without "
-                f"storage, {format_rate(needed)} are needed: SAVE cannot be met, and will not fail the storage"
-            )
+        compares = sum(ceiling.compares_bytes_per_second for ceiling in event.ceilings)
+        for name, does, rate, needed in (
+            ("SAVE", "make", makes, demand.save_bytes_per_second if planned.strategy.blocks else 0.0),
+            ("LOAD", "compare", compares, demand.load_bytes_per_second),
+        ):
+            if event.ceilings and rate < needed:
+                self._line(
+                    f"{event.subject}: {hosts} can {does} {format_rate(rate)} without storage, {format_rate(needed)} "
+                    f"are needed: {name} cannot be met, and will not fail the storage"
+                )
 
     def _pattern(self, event: PatternMeasured) -> None:
         # Training is not a step: it runs during saves, which are steps.

@@ -174,7 +174,7 @@ def measurements(session: pytest.Session) -> Measurements:
         opened, run = stash.get(OPEN_RUN, None), stash[RUN]
         made = Measurements(run, _observer(session), stash[PLUGINS], opened.waiting if opened else None)
         selection = _requirement_items(session, run)
-        made.want({c.subject for c in run.plan.checkpoints if str(c.subject) in selection.subjects})
+        made.limit_to({c.subject for c in run.plan.checkpoints if str(c.subject) in selection.subjects})
         stash[_MEASUREMENTS] = made
     return stash[_MEASUREMENTS]
 

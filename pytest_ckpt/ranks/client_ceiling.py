@@ -51,7 +51,7 @@ class _Nothing:
     bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, count: int) -> None:
+    def discard(self, count: int) -> None:
         with self._lock:
             self.bytes += count
             self.activity.bytes_done += count
@@ -70,7 +70,7 @@ class _DiscardedFile:
 
     def write_at(self, offset: int, data: Buffer) -> None:
         del offset
-        self.nothing.take(len(data))
+        self.nothing.discard(len(data))
 
     def finish(self) -> None:
         """Do nothing, because nothing was written."""
@@ -104,7 +104,7 @@ def _return_free_memory() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CeilingSearch:
-    """Measures the client ceiling of every host. Used before the first save; all ranks call `found` together."""
+    """Measures the client ceiling of every host. Used before the first save; all ranks call `run` together."""
 
     group: Group
     activity: Activity
@@ -113,7 +113,7 @@ class CeilingSearch:
     shard: RankLayout
     options: EngineOptions
 
-    def found(self) -> tuple[ClientCeiling, ...]:
+    def run(self) -> tuple[ClientCeiling, ...]:
         """Return the client ceilings of all hosts on rank 0; an empty tuple on other ranks."""
         makes, compares = self._rates()
         # The engine's memory can be returned only now, because `_rates` kept a reference to the engine.

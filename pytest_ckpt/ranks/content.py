@@ -309,7 +309,7 @@ class _Memory:
         self._spare: list[Words] = []
         self._lock = threading.Lock()
 
-    def take(self) -> Words:
+    def block(self) -> Words:
         # With the lock, two threads that begin concurrently share one huge page.
         with self._lock:
             if not self._spare:
@@ -322,7 +322,7 @@ class _Scratch:
     """Memory for the expected content of one block. Each comparing thread has its own."""
 
     def __init__(self, memory: _Memory) -> None:
-        self.words = memory.take()
+        self.words = memory.block()
         self.bytes: Bytes = self.words.reshape(-1).view(np.uint8)
         self.address = self.words.ctypes.data
 
@@ -463,7 +463,7 @@ class Content:
     def _generate(self, kind: _Kind, group: tuple[int, ...]) -> _Rows:
         """Generate the block for a group of pages."""
         generator = np.random.Generator(np.random.SFC64((self._seed, *group)))
-        rows = self._memory.take()
+        rows = self._memory.block()
         # In parts, because the allocator of each thread keeps the memory of one part.
         for start in range(0, BLOCK_PAGES, _PART_PAGES):
             stop = start + _PART_PAGES

@@ -210,7 +210,7 @@ class MeasurementLoop:
             self._found.retention = self._own.save_all(strategy, task.operations, training)
         strategy.release()
         if training:
-            do.send(PatternMeasured(subject=task.subject, name="training", found=training.found()))
+            do.send(PatternMeasured(subject=task.subject, name="training", found=training.results()))
             # It keeps a reference to the engine.
             del training
         engine.release()
@@ -333,7 +333,7 @@ class MeasurementLoop:
             options=self._options,
         )
         with self._do.stage("client ceiling", self._do.all("client ceiling")):
-            ceilings = search.found()
+            ceilings = search.run()
         self._do.send(CeilingsMeasured(subject=self._task.subject, ceilings=ceilings))
 
     def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
@@ -354,7 +354,7 @@ class MeasurementLoop:
             options=self._options,
         )
         with self._do.stage(RAMP, None):
-            depth = search.found()
+            depth = search.run()
         store.close()
         self._found.fault_count += search.fault_count
         self._found.faults += search.faults
@@ -478,7 +478,7 @@ class MeasurementLoop:
             second.close()
 
     def _add_loaded(self, loaded: Loaded) -> None:
-        integrity = self._found.take(loaded, self._expected_bytes)
+        integrity = self._found.add(loaded, self._expected_bytes)
         self._do.send(IntegrityCompared(subject=self._task.subject, integrity=integrity))
 
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
@@ -527,7 +527,7 @@ class LoopResults:
     moved: tuple[MovedBytes, ...] = ()
     canaries: tuple[CanaryReads, ...] = ()
 
-    def take(self, loaded: Loaded, expected_bytes: int) -> Integrity:
+    def add(self, loaded: Loaded, expected_bytes: int) -> Integrity:
         """Add the result of one of the subject's own loads. Return the sum of all comparisons so far.
 
         ``expected_bytes`` is the number of bytes that all loads together must compare.

@@ -52,7 +52,7 @@ class Ramp:
     fault_count: int = 0
     faults: list[Fault] = field(default_factory=list)
 
-    def found(self) -> RequestDepth:
+    def run(self) -> RequestDepth:
         """Return the best number of requests in flight, with the rates of each number that was tried."""
         layout = self.task.layout(self.ramp.scale)
         shard = layout.rank(self.group.rank)

@@ -100,7 +100,7 @@ class TrainingSteps:
             )
         )
 
-    def found(self) -> Training:
+    def results(self) -> Training:
         """Return the measured steps."""
         return Training(step_seconds=self._step_seconds, cpu_share=self._cpu_share, saves=tuple(self._saves))
 

@@ -28,7 +28,7 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.certify import CertifyRequest, certified, write_draft
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import handled_so, undisturbed
+from pytest_ckpt.support.processes import signals_handled_by, undisturbed
 from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.target import PosixTarget
 
@@ -246,7 +246,7 @@ def _clean(context: RunContext, stays: str) -> list[str]:
     A non-empty ``stays`` is the reason why nothing may be removed. A signal ends the clean-up early.
     """
     try:
-        with handled_so(_interrupt), waits.waiting("clean-up"):
+        with signals_handled_by(_interrupt), waits.waiting("clean-up"):
             return _cleaned(context, stays)
     except KeyboardInterrupt:
         return [f"the clean-up was interrupted: {sentence}" for sentence in _pending(context)]

@@ -329,7 +329,7 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
         return measurement
     missing: dict[str, Any] = {}
     for name in OWN_LAUNCHES:
-        if (result := patterns.found(name)) and is_interruption(result.failure):
+        if (result := patterns.result_of(name)) and is_interruption(result.failure):
             missing[name] = None
     return (
         dataclasses.replace(measurement, patterns=dataclasses.replace(patterns, **missing)) if missing else measurement
@@ -378,7 +378,7 @@ class _Subjects:
         measured = ((now[name], _without_broken_patterns(m)) for name, m in there.items() if name in now)
         lacks_own = any(
             PATTERNS[name].is_requested(planned, checked.settings)
-            and not (m.failure or (m.patterns and m.patterns.found(name)))
+            and not (m.failure or (m.patterns and m.patterns.result_of(name)))
             for planned, m in measured
             for name in OWN_LAUNCHES
         )
@@ -431,7 +431,7 @@ class _Subjects:
 
 def _has(measurement: Measurement, name: Pattern) -> bool:
     patterns = measurement.patterns
-    return patterns is not None and (patterns.found(name) is not None or name in patterns.not_run)
+    return patterns is not None and (patterns.result_of(name) is not None or name in patterns.not_run)
 
 
 def _broken(earlier: EarlierRun) -> Iterator[Measurement]:

@@ -71,12 +71,12 @@ def end_undisturbed() -> None:
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Ignore Ctrl-C and SIGTERM within the block."""
-    with handled_so(signal.SIG_IGN):
+    with signals_handled_by(signal.SIG_IGN):
         yield
 
 
 @contextlib.contextmanager
-def handled_so(handler: Any) -> Iterator[None]:
+def signals_handled_by(handler: Any) -> Iterator[None]:
     """Handle Ctrl-C and SIGTERM by ``handler`` during a block.
 
     In other threads than the main thread, the handlers stay unchanged, because only the main thread can set them.

@@ -65,10 +65,10 @@ def test_with_the_limits_of_the_run_the_verdicts_are_those_of_the_run(run_direct
 def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_directory):
     found = judge(run_directory, "--cluster=100000000", "--json")
     document = json.loads(found.stdout)
-    assert found.returncode == document["exit_code"] == 1
+    assert found.returncode == document["exit_code"] == 8
     outcomes = {v["id"]: v["outcome"] for v in document["requirements"]}
-    # No client can create a checkpoint within some milliseconds, so a late save is not a failure of the storage.
-    assert (outcomes["SAVE"], outcomes["LOAD"], outcomes["INTEGRITY"]) == ("not run", "failed", "met")
+    # No client can create or compare a checkpoint within some microseconds, so the storage is not judged.
+    assert (outcomes["SAVE"], outcomes["LOAD"], outcomes["INTEGRITY"]) == ("not run", "not run", "met")
     assert document["cluster"]["accelerators"] == 100_000_000
     assert "--ckpt-cluster" not in " ".join(document["disclosures"])
 
@@ -97,9 +97,10 @@ def test_misses_that_the_run_planned_are_allowed_again(tmp_path):
     assert "95 % of saves (1 of 93 missed, 1 allowed) and 95 % of loads (1 of 93 missed, 1 allowed)" in printed
 
 
-def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_asked_to(run_directory, tmp_path):
-    found = judge(run_directory, "--cluster=100000000", f"--html={tmp_path / 'again.html'}")
-    assert "failed: LOAD of llama3-8b-open-2" in found.stdout
+def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_asked_to(tmp_path):
+    write_run(tmp_path / "run", change=lambda measurement: replace(measurement, client_ceilings=()))
+    found = judge(tmp_path / "run", "--cluster=100000000", f"--html={tmp_path / 'again.html'}")
+    assert "failed: LOAD of " in found.stdout
     assert "REHEARSAL for a cluster of 100,000,000 accelerators: did not pass" in found.stdout
     assert "100,000,000 accelerators" in (tmp_path / "again.html").read_text()
 
@@ -188,7 +189,8 @@ def test_a_run_without_a_report_is_incomplete_though_all_of_it_was_measured(run_
 def test_for_another_cluster_a_run_without_a_report_is_judged_too(unfinished):
     document = json.loads(judge(unfinished, "--cluster=100000000", "--json").stdout)
     assert document["grade"] == "incomplete"
-    assert {v["id"]: v["outcome"] for v in document["requirements"]}["LOAD"] == "failed"
+    (load,) = (v for v in document["requirements"] if v["id"] == "LOAD")
+    assert (load["outcome"], load["reason"]) == ("not run", "client too slow")
 
 
 def test_requirements_not_measured_before_the_controller_ended_are_named(unfinished):

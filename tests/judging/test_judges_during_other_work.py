@@ -40,7 +40,9 @@ class TestBoth:
         assert len(REQUIREMENTS[requirement].text) > 200
 
     def test_a_save_that_other_work_delays_beyond_its_limit_fails(self, requirement, name, of):
-        late = dataclasses.replace(of.patterns.found(name), save_seconds=(1.0, math.nextafter(SAVE_LIMIT, 100), 1.0))
+        late = dataclasses.replace(
+            of.patterns.result_of(name), save_seconds=(1.0, math.nextafter(SAVE_LIMIT, 100), 1.0)
+        )
         verdict = judged(requirement, dataclasses.replace(of, patterns=Patterns(**{name: late})))
         assert (verdict.outcome, verdict.unit) == ("failed", "s")
         in_time = dataclasses.replace(late, save_seconds=(1.0, SAVE_LIMIT, 1.0))
@@ -54,7 +56,7 @@ class TestBoth:
         assert decide(REQUIREMENTS[requirement], of, limits_of_cluster(8_000), GATES).outcome == "met"
 
     def test_saves_of_an_earlier_version_had_no_pace_and_are_not_judged(self, requirement, name, of):
-        without = dataclasses.replace(of.patterns.found(name), pace=None)
+        without = dataclasses.replace(of.patterns.result_of(name), pace=None)
         verdict = judged(requirement, dataclasses.replace(of, patterns=Patterns(**{name: without})))
         assert (verdict.outcome, verdict.reason) == ("not run", "not measured")
 
@@ -63,7 +65,7 @@ class TestBoth:
         self, requirement, name, of, share
     ):
         limit = SAVE_LIMIT * share + min(1.0, 0.2 * SAVE_LIMIT * (1 - share))
-        small = dataclasses.replace(of.patterns.found(name), pace=paced(share), save_seconds=(limit * 0.999,))
+        small = dataclasses.replace(of.patterns.result_of(name), pace=paced(share), save_seconds=(limit * 0.999,))
         if name == "neighbour":
             small = dataclasses.replace(small, neighbour_save_seconds=(0.1,))
         assert judged(requirement, dataclasses.replace(of, patterns=Patterns(**{name: small}))).outcome == "met"

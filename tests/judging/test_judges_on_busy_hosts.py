@@ -108,7 +108,7 @@ def test_an_added_pattern_brings_the_load_of_its_own_span() -> None:
 
 def loaded_in(of, name):
     """Return the measurement ``of``, in which other programs use a host during the launch of scenario ``name``."""
-    found = dataclasses.replace(of.patterns.found(name), host_loads=(dataclasses.replace(BUSY_HOST, span=name),))
+    found = dataclasses.replace(of.patterns.result_of(name), host_loads=(dataclasses.replace(BUSY_HOST, span=name),))
     return dataclasses.replace(of, patterns=dataclasses.replace(of.patterns, **{name: found}))
 
 

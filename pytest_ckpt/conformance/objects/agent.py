@@ -22,12 +22,12 @@ def main() -> int:
     """Answer requests until the connection ends; return the exit code."""
     session = Session(from_plain(SessionSpec, json.loads(sys.argv[1])))
 
-    def found(action: str) -> Callable[..., Any]:
+    def function_of(action: str) -> Callable[..., Any]:
         module, _, function = action.partition(":")
         checks = importlib.import_module(f"{__package__}.{module}")
         return functools.partial(getattr(checks, function), session)
 
-    return answer_requests(found)
+    return answer_requests(function_of)
 
 
 if __name__ == "__main__":

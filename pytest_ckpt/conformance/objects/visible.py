@@ -42,8 +42,8 @@ def commit(context: ObjectContext, findings: Findings) -> None:
             finally:
                 # Each client looks once more after this: by then the marker must be visible.
                 done.set()
-                findings.take(here.result())
-                findings.take(context.other.stop())
+                findings.add_plain(here.result())
+                findings.add_plain(context.other.stop())
             findings.trials += 2
 
 

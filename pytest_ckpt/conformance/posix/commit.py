@@ -89,7 +89,7 @@ def _replace_file(context: CheckContext, findings: Findings, watcher: Client, di
         race.observations += seen["reads"]
         refused += seen["refused"]
         findings.trials = race.changes
-        findings.take(seen["wrong"])
+        findings.add_plain(seen["wrong"])
         _settled(context, findings, path, race.changes)
     findings.facts |= {"replacements": f"{race.changes:,}", "complete reads": f"{race.observations:,}"}
     if refused:
@@ -211,7 +211,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
         seen = watcher.stop()
         race.observations += seen["lists"]
         findings.trials = race.changes
-        findings.take(seen["wrong"])
+        findings.add_plain(seen["wrong"])
         when = f"after rename {race.changes:,}, no change in progress"
         _is_listed_completely(findings, both[0], files, f"{both[0]}, {when}", "after a rename")
         if os.path.lexists(both[1]):
@@ -355,7 +355,7 @@ def _publish(context: CheckContext, findings: Findings, publication: str) -> Non
         sync_directory(draft, calls)
         _commit(context, findings, publication, draft, final, lengths, calls)
         seen = other.stop(patience=give_up + 60)
-        findings.take(seen["wrong"])
+        findings.add_plain(seen["wrong"])
         findings.trials += 1
         worst = max(worst, seen["seconds"])
         findings.measured = worst

@@ -114,7 +114,7 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
             _create(path, new)
             watched = other.stop()
             listings += watched["listings"]
-            findings.take(watched["wrong"])
+            findings.add_plain(watched["wrong"])
             other.request(
                 "wait_until", theirs, query="names", wanted=before + new, seconds=seconds, patience=seconds + 60
             )

@@ -95,7 +95,7 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, direct
             zeros + seen["zeros"],
         )
         findings.trials = race.changes
-        findings.take(seen["wrong"])
+        findings.add_plain(seen["wrong"])
         last = read_file(path)
         if last != _text(race.changes):
             findings.wrong(

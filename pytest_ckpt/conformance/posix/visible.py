@@ -82,7 +82,7 @@ class _Clients:
         _change(path, self.context.seed, before, after)
         theirs = f"{self.directory}/{path.name}"
         seen = self.other.request("visible:first_open", theirs, seed=self.context.seed, versions=after, change=change)
-        self.findings.take(seen)
+        self.findings.add_plain(seen)
 
 
 def _changed_later(clients: _Clients) -> int:

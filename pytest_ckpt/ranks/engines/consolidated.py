@@ -74,7 +74,7 @@ class ConsolidatedEngine(DcpEngine):
 
     def facts(self) -> dict[str, str]:
         """Return how the library is called, and the longest consolidation on rank 0. The other ranks wait for it."""
-        self._know_longest()
+        self._update_longest()
         seconds = longest_seconds(self._group, self._longest_seconds)
         return super().facts() | {
             "save": "torch.distributed.checkpoint.save, HuggingFaceStorageWriter with save_distributed and "
@@ -84,11 +84,11 @@ class ConsolidatedEngine(DcpEngine):
         }
 
     def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
-        self._know_longest()
+        self._update_longest()
         self._saved_by = ConsolidatingWriter(directory, files, self._numbers)
         return self._saved_by
 
-    def _know_longest(self) -> None:
+    def _update_longest(self) -> None:
         self._longest_seconds = max(self._longest_seconds, self._saved_by.seconds if self._saved_by else 0.0)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:

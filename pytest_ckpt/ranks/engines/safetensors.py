@@ -89,7 +89,7 @@ class SafetensorsEngine:
 
     def fill(self, checkpoint: int) -> None:
         """Write the content of checkpoint number ``checkpoint`` into the state. The first call allocates the state."""
-        self._know_index()
+        self._compute_index()
         self._whole.fill(checkpoint)
 
     def state(self) -> list[Bytes]:
@@ -115,7 +115,7 @@ class SafetensorsEngine:
 
     def load_steps(self) -> int:
         """Return 1: all data are loaded before they are compared."""
-        self._know_index()
+        self._compute_index()
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
@@ -158,7 +158,7 @@ class SafetensorsEngine:
         self._whole.clear()
         self._loaded, self._index_seen = {}, b""
 
-    def _know_index(self) -> None:
+    def _compute_index(self) -> None:
         """Compute the expected index, outside the timed part. The index is the same for all checkpoints."""
         self._index = self._index or index_of(self._shard)
 
