@@ -277,5 +277,5 @@ def check_covered(pattern: Pattern) -> None:
         if reach < file.bytes:
             raise ValueError(
                 f"no write covers byte {reach:,} of file {number} ({file.bytes:,} bytes): the job wrote it in a way "
-                "that calls do not show (memory mapping, io_uring), or left a hole"
+                "that calls do not show (memory mapping, io_uring, libaio), or left a hole"
             )

@@ -98,7 +98,7 @@ def states_below(directory: str) -> States:
 
 
 def refuse_unseen(calls: Iterable[TracedCall], under: str, before: States, after: States) -> None:
-    """Raise UsageError if files were created or changed without a recorded call."""
+    """Raise UsageError if files were created, changed or extended without a recorded call."""
     listed = list(calls)
     files = JobFiles(under=under, process=Threads(listed).process)
     for call in listed:
@@ -112,3 +112,11 @@ def refuse_unseen(calls: Iterable[TracedCall], under: str, before: States, after
             "Run all ranks on this host, as processes of this command, and save into an empty directory. A job on "
             "several hosts cannot be recorded: record as many of its ranks as fit on this host; a replay repeats them.",
         )
+    for path, number in files.numbers.items():
+        if path in after and after[path][1] != files.sizes[number]:
+            raise UsageError(
+                f"{Path(path).name} has {counted(after[path][1], 'byte')}, and the recorded calls explain "
+                f"{counted(files.sizes[number], 'byte')}: the job wrote it in a way that calls do not show (io_uring, "
+                "libaio), or a process wrote to it that the job did not begin.",
+                "Let the job write by calls such as write and pwrite, if it can. Such a file cannot be recorded.",
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -169,6 +170,35 @@ def test_a_job_with_ranks_on_other_hosts_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 4
     assert "1 file was written below --under that no recorded call made, b first" in done.stderr
     assert "by processes on other hosts" in done.stderr
+    assert not (tmp_path / "job.pattern.json").exists()
+
+
+# The file has a recorded write and then one by libaio, as in FastPersist of DeepSpeed: a log of strace does not show
+# the bytes of io_submit. The numbers are those of the system calls io_setup, io_submit and io_getevents on x86-64.
+BY_LIBAIO = """
+import ctypes, os, struct, sys
+file = os.open(sys.argv[1] + "/a", os.O_CREAT | os.O_WRONLY)
+os.write(file, bytes(10))
+kernel, context, data = ctypes.CDLL(None, use_errno=True), ctypes.c_ulong(), ctypes.create_string_buffer(4096)
+assert kernel.syscall(206, 1, ctypes.byref(context)) == 0
+write, request = 1, "<QIIHhIQQqQII"
+block = ctypes.create_string_buffer(
+    struct.pack(request, 0, 0, 0, write, 0, file, ctypes.addressof(data), 4096, 10, 0, 0, 0)
+)
+assert kernel.syscall(209, context, ctypes.c_long(1), ctypes.byref(ctypes.pointer(block))) == 1
+events = ctypes.create_string_buffer(32)
+assert kernel.syscall(208, context, ctypes.c_long(1), ctypes.c_long(1), events, None) == 1
+os.close(file)
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the job uses the numbers of system calls of x86-64")
+def test_a_file_that_a_job_extends_without_recorded_calls_is_refused(tmp_path: Path) -> None:
+    need_strace()
+    done = record(tmp_path, BY_LIBAIO)
+    assert (tmp_path / "saved" / "a").stat().st_size == 10 + 4096
+    assert done.returncode == 4, done.stdout
+    assert "a has 4,106 bytes, and the recorded calls explain 10 bytes" in done.stderr
     assert not (tmp_path / "job.pattern.json").exists()
 
 

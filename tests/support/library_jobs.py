@@ -148,6 +148,43 @@ _MEGATRON_SAVES = """parts = {
         for n in range(3)
     }
     dist_checkpointing.save({**parts, "iteration": 1}, directory)"""
+# NVRx waits for a GPU before it starts the process that saves, and asks by GPU memory whether all ranks are done.
+_NVRX_ASYNC = """import torch, torch.distributed as dist
+from torch import float32, full
+from nvidia_resiliency_ext.checkpointing.async_ckpt.torch_ckpt import TorchAsyncCheckpoint
+if not torch.cuda.is_available():
+    torch.cuda.synchronize = lambda *_: None
+    torch.cuda.current_device = lambda: "cpu"
+"""
+_NVRX_ASYNC_SAVES = """saver = TorchAsyncCheckpoint(persistent_queue=False)
+    saver.async_save(state, f"{directory}/rank{rank}.pt")
+    saver.finalize_async_save(blocking=True, no_dist=False)"""
+# The tensors of a local checkpoint of NVRx must be on a GPU when it is created.
+_NVRX_LOCAL = """import torch, torch.distributed as dist
+from torch import float32, full
+from nvidia_resiliency_ext.checkpointing.local.basic_state_dict import BasicTensorAwareStateDict
+from nvidia_resiliency_ext.checkpointing.local.ckpt_managers.local_manager import LocalCheckpointManager
+
+class OnHost(BasicTensorAwareStateDict):
+    def __init__(self, state):
+        self.state_dict, self._is_hollow = state, False
+"""
+_TORCHTITAN = """import torch, torch.distributed as dist
+from torch import float32, full
+from torchtitan.components.checkpoint import CheckpointManager
+
+class Model(torch.nn.Module):
+    def __init__(self, state):
+        super().__init__()
+        for name, tensor in state.items():
+            self.register_parameter(name.replace(".", "_"), torch.nn.Parameter(tensor))
+"""
+_TORCHTITAN_SAVES = """settings = CheckpointManager.Config(enable=True, interval=1, async_mode="MODE")
+    none = dict(dataloader=None, optimizers=None, lr_schedulers=None, states={}, sd_adapter=None)
+    saver = CheckpointManager(settings, model_parts=[Model(state)], base_folder=directory, **none)
+    saver.save(1)
+    saver.maybe_wait_for_saving()
+    saver.close()"""
 _OF_ONE_PROCESS = {"lightning": _LIGHTNING, "trainer": _TRAINER, "orbax": _ORBAX, "tensorflow": _TENSORFLOW}
 _OTHER_FILE_SYSTEM = "/dev/shm"
 JOBS = {
@@ -183,6 +220,20 @@ JOBS = {
     "megatron": (
         "megatron-core", "dist_checkpointing.save, torch_dist", _MEGATRON, _GLOO, _MEGATRON_SAVES,
     ),
+    "nvrx-async": (
+        "nvidia-resiliency-ext", "TorchAsyncCheckpoint.async_save", _NVRX_ASYNC, _GLOO, _NVRX_ASYNC_SAVES,
+    ),
+    "nvrx-local": (
+        "nvidia-resiliency-ext", "LocalCheckpointManager.save without replication", _NVRX_LOCAL, _GLOO,
+        "LocalCheckpointManager(directory).save(OnHost(state), 1)",
+    ),
+    "torchtitan": (
+        "torchtitan", "CheckpointManager.save", _TORCHTITAN, _GLOO, _TORCHTITAN_SAVES.replace("MODE", "disabled"),
+    ),
+    "torchtitan-async": (
+        "torchtitan", "CheckpointManager.save, async_mode async", _TORCHTITAN, _GLOO,
+        _TORCHTITAN_SAVES.replace("MODE", "async"),
+    ),
     "tensorflow": ("tensorflow", "CheckpointManager.save, one process", "", "", ""),
     "lightning": ("lightning", "Trainer with ModelCheckpoint, one process", "", "", ""),
     "trainer": ("transformers", "Trainer of Hugging Face, one process", "", "", ""),
@@ -196,6 +247,11 @@ def script_of(name: str) -> str:
         return _OF_ONE_PROCESS[name]
     _, _, imports, joins, saves = JOBS[name]
     return FRAME.format(imports=imports, joins=joins, saves=saves)
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package is installed."""
+    return any(importlib.metadata.distributions(name=package))
 
 
 def installed_version(package: str) -> str:
