@@ -30,7 +30,7 @@ from typing import Any
 
 import pytest
 
-# Its longest test runs all fast tests in one process, so it begins before all others: at the end, no other could run.
+# Its longest test runs all fast tests in two processes, so it begins before all others: at the end, no other could run.
 LONGEST = "tests/test_new_entries.py"
 # Modules whose tests are long and independent. Each test is a separate unit of work, and they begin next.
 SPREAD = (
