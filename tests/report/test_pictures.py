@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import CHECKOUT, certificate_pictures
+from tests.support import CHECKOUT, browser, certificate_pictures
 from tests.support.machine import need
 
 PAGE = CHECKOUT / "docs" / "certificates.md"
@@ -30,7 +30,7 @@ def test_the_page_shows_every_picture_once_and_in_words() -> None:
 @pytest.mark.thorough
 def test_the_script_still_makes_them(tmp_path: Path) -> None:
     """The script makes a picture of a screen page and a picture of a printed page."""
-    need(certificate_pictures.browser.CHROMIUM, "there is no Chromium")
+    need(browser.CHROMIUM, "there is no Chromium")
     output = subprocess.run(
         [sys.executable, "-m", certificate_pictures.__name__, f"--directory={tmp_path}", "evidence", "print"],
         cwd=CHECKOUT,
@@ -39,4 +39,4 @@ def test_the_script_still_makes_them(tmp_path: Path) -> None:
         check=True,
     ).stdout
     assert output.count(".png") == 2
-    assert all(certificate_pictures.browser.look(tmp_path / f"{n}.png")[0] > 100 for n in ("evidence", "print"))
+    assert all(browser.picture_statistics(tmp_path / f"{n}.png")[0] > 100 for n in ("evidence", "print"))
