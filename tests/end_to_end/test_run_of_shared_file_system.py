@@ -40,6 +40,8 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 """
 
 IS_KEPT = "CKPT_KEEP_REPORTS" in os.environ
+# All checks on a file system written in Python take up to five minutes on a slow machine.
+RUN_SECONDS = 600.0
 OF_TIMES = () if IS_KEPT else ("--ckpt-suite=performance,contention",)
 
 pytestmark = [pytest.mark.thorough, pytest.mark.alone]
@@ -61,7 +63,7 @@ def run_on_shared(
         misbehaving(mount("tmpfs", 96)) as small,
     ):
         target.fault("slow", bytes_per_second=bytes_per_second, **limits)
-        return runner.run(
+        run = runner.start(
             f"--ckpt-model=./{FILE}",
             "--ckpt-ranks=2",
             "--ckpt-gate-table=posix-shared",
@@ -75,6 +77,7 @@ def run_on_shared(
             # A reader of the kept report sees the ceiling; otherwise only clients that are too weak need it.
             with_host_load=is_slow_client or IS_KEPT,
         )
+        return run.finish(RUN_SECONDS)
 
 
 def keep_report(run: Run, name: str) -> None:

@@ -189,8 +189,9 @@ class Started:
         self.until(lambda: log.exists() and "hello" in log.read_text(), f"rank {rank} introduces itself")
         return next(e["pid"] for e in map(json.loads, log.read_text().splitlines()) if e["event"] == "hello")
 
-    def finish(self) -> Run:
-        limit = patience(_RUN_SECONDS)
+    def finish(self, seconds: float = _RUN_SECONDS) -> Run:
+        """Wait for the end of the run. Fail after ``seconds``, or later on a slow machine."""
+        limit = patience(seconds)
         try:
             code = self.process.wait(limit)
         except subprocess.TimeoutExpired:
