@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.client_ceiling import too_slow_clients
+from pytest_ckpt.judging.client_ceiling import compared_too_slowly, over_limit
 from pytest_ckpt.judging.decision import (
     Decision,
     measured_as,
@@ -14,7 +14,6 @@ from pytest_ckpt.judging.given import without_pattern
 from pytest_ckpt.judging.loads import ended_by, missing_bytes, not_cold, skew_of, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import save_limit_seconds
-from pytest_ckpt.judging.speed import compared_too_slowly
 from pytest_ckpt.sizing.pacing import paced_accelerators, paced_limit_seconds
 from pytest_ckpt.support.units import (
     compared,
@@ -135,11 +134,7 @@ def test_the_cluster_restarts_within_the_load_limit(
         because = f"{measured} A restart of {cluster} takes {took}; limit {allowed}."
         if seconds <= limit:
             return measured_as("met", seconds, limit, "s", because, detail)
-        # The bytes of the needed copies within the limit are those of the measured load within this time.
-        of_load = slowest.bytes / (total / limit)
-        return too_slow_clients(measurement, "load", of_load, because, detail, storm) or measured_as(
-            "over limit", seconds, limit, "s", because, detail
-        )
+        return over_limit(measurement, "load", seconds, limit, because, detail, needed=total / limit, pattern=storm)
     because = (
         f"{measured} Projection at this rate: a restart of {cluster}, {counted(needed, 'copy', 'copies')}, takes "
         f"{took}; limit {allowed}."
@@ -247,9 +242,8 @@ def test_two_jobs_save_at_the_same_time(
             f"Slowest save while another job saves: {took}, by the {job} job, {format_ratio(slowest / limit)} x the "
             f"limit of {allowed}."
         )
-        return too_slow_clients(
-            measurement, "save", save_limit_seconds(measurement, limits), because, detail
-        ) or measured_as("over limit", slowest, limit, "s", because, detail)
+        needed = measurement.bytes / save_limit_seconds(measurement, limits)
+        return over_limit(measurement, "save", slowest, limit, because, detail, needed=needed)
     because = f"Slowest save while another job saves: {took}, by the {job} job; limit {allowed}."
     return measured_as("met", slowest, limit, "s", because, detail)
 
@@ -297,9 +291,8 @@ def test_saves_and_data_loading_both_meet_their_rates(
     took, allowed = compared(slowest, limit)
     if slowest > limit:
         because = f"Slowest save during sample reads: {took}, {format_ratio(slowest / limit)} x the limit of {allowed}."
-        return too_slow_clients(
-            measurement, "save", save_limit_seconds(measurement, limits), because, detail
-        ) or measured_as("over limit", slowest, limit, "s", because, detail)
+        needed = measurement.bytes / save_limit_seconds(measurement, limits)
+        return over_limit(measurement, "save", slowest, limit, because, detail, needed=needed)
     if waited and mixed.client_busy >= _MAXIMUM_BUSY:
         because = (
             f"The client could not read {rate}: the reading process used or awaited a CPU for "
@@ -408,16 +401,14 @@ def _within(
     where = f"{name} load {slowest.index}" if len(patterns) > 1 else f"load {slowest.index}"
     took, allowed = compared(slowest.seconds, limit)
     if slowest.seconds > limit and not blamed:
-        because = compared_too_slowly(where, took, allowed, slowest.stalled_seconds or 0.0)
-        return not_decided("client too slow", because, (*detail, *origin))
+        return compared_too_slowly(where, took, allowed, slowest.stalled_seconds or 0.0, (*detail, *origin))
     if slowest.seconds > limit:
         because = (
             f"Slowest {where}: {took}; limit {allowed}, {times} "
             f"({format_ratio(slowest.seconds / limit)} x the limit); rank {slowest.slowest_rank} was last."
         )
-        return too_slow_clients(measurement, "load", limit, because, (*detail, *origin), patterns[name]) or measured_as(
-            "over limit", slowest.seconds, limit, "s", because, (*detail, *origin)
-        )
+        lines, pattern = (*detail, *origin), patterns[name]
+        return over_limit(measurement, "load", slowest.seconds, limit, because, lines, pattern=pattern)
     because = f"Slowest {where}: {took}; limit {allowed}, {times}."
     return measured_as("met", slowest.seconds, limit, "s", because, (*detail, *origin))
 

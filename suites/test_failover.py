@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.commands import BREAKS
-from pytest_ckpt.judging.client_ceiling import too_slow_clients
+from pytest_ckpt.judging.client_ceiling import over_limit
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.loads import (
     describe_end,
@@ -171,9 +171,7 @@ def _too_slow(
             f"The save after the repair of fault {slowest[1]} took {took}; limit {allowed} "
             f"({MAXIMUM_NEXT_SAVE:g} x the save limit)."
         )
-        return too_slow_clients(measurement, "save", limit, because, detail) or measured_as(
-            "over limit", slowest[0], limit, "s", because, detail
-        )
+        return over_limit(measurement, "save", slowest[0], limit, because, detail)
     return None
 
 

@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.commands import PAIRS
-from pytest_ckpt.judging.client_ceiling import too_slow_clients
+from pytest_ckpt.judging.client_ceiling import over_limit
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.loads import (
     describe_end,
@@ -74,9 +74,7 @@ def test_an_upgrade_does_not_interrupt_service(
     # The last check, because a longer time alone does not decide and must not hide a cause that does.
     if slowest > limit:
         because = f"{figures} ({MAXIMUM_UPGRADE_SAVE:g} x the save limit)."
-        return too_slow_clients(measurement, "save", limit, because, detail) or measured_as(
-            "over limit", slowest, limit, "s", because, detail
-        )
+        return over_limit(measurement, "save", slowest, limit, because, detail)
     loads = len(upgrade.operations) - len(saves)
     because = (
         f"While the command ran for {format_seconds(upgrade.run.seconds)}, {counted(len(saves), 'save')} and "

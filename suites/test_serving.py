@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
+from pytest_ckpt.judging.client_ceiling import compared_too_slowly
+from pytest_ckpt.judging.decision import Decision, measured_as
 from pytest_ckpt.judging.loads import missing_bytes, not_cold, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
-from pytest_ckpt.judging.speed import compared_too_slowly
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def test_serving_replicas_load_a_model_in_time(
     rate = format_rate(serving.bytes * serving.replicas / slowest.seconds) if slowest.seconds else "no time"
     took, allowed = compared(slowest.seconds, limit)
     if slowest.seconds > limit and not blamed:
-        because = compared_too_slowly(f"the load {_WAYS[slowest.io_mode]}", took, allowed, slowest.stalled_seconds)
-        return not_decided("client too slow", because, detail)
+        which = f"the load {_WAYS[slowest.io_mode]}"
+        return compared_too_slowly(which, took, allowed, slowest.stalled_seconds, detail)
     because = (
         f"Slowest cold load of the weights ({_WAYS[slowest.io_mode]}): {took}, {rate} for "
         f"{counted(serving.replicas, 'replica')}; limit {allowed}.{_again(serving, slowest)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from pytest_ckpt.analysis.statistics import slowdown
 from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.facts.strategy_results import Reached
-from pytest_ckpt.judging.client_ceiling import too_slow_clients
+from pytest_ckpt.judging.client_ceiling import over_limit
 from pytest_ckpt.judging.decision import (
     Decision,
     ended_before,
@@ -330,9 +330,9 @@ def test_a_job_saves_within_the_preemption_notice(
         detail.append(f"the run wrote {measurement.share:.4g} of the full size; the limit is this share of the notice")
     took, allowed = compared(slowest, limit)
     because = f"Slowest of {counted(len(preempt.committed_seconds), 'save')} at notice: {took}; limit {allowed}."
-    if slowest > limit and (decided := too_slow_clients(measurement, "save", limit, because, detail)):
-        return decided
-    return measured_as("over limit" if slowest > limit else "met", slowest, limit, "s", because, detail)
+    if slowest > limit:
+        return over_limit(measurement, "save", slowest, limit, because, detail)
+    return measured_as("met", slowest, limit, "s", because, detail)
 
 
 @requirement(

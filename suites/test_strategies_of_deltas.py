@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.client_ceiling import too_slow_clients
-from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
+from pytest_ckpt.judging.client_ceiling import compared_too_slowly, over_limit
+from pytest_ckpt.judging.decision import Decision, measured_as
 from pytest_ckpt.judging.given import without_pattern
 from pytest_ckpt.judging.loads import lost, missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
-from pytest_ckpt.judging.speed import compared_too_slowly
 from pytest_ckpt.support.units import (
     compared,
     counted,
@@ -73,14 +72,11 @@ def test_the_longest_chain_is_restored_in_time(
     took, allowed = compared(longest.seconds, limit)
     stalled = longest.stalled_seconds or 0.0
     if longest.seconds - stalled <= limit < longest.seconds:
-        because = compared_too_slowly(f"the restore of {what}", took, allowed, stalled)
-        return not_decided("client too slow", because, detail)
+        return compared_too_slowly(f"the restore of {what}", took, allowed, stalled, detail)
     if longest.seconds > limit:
         times = format_ratio(longest.seconds / limit)
         because = f"The restore of {what} took {took}, {times} x the limit of {allowed}."
-        return too_slow_clients(measurement, "load", limit * measurement.bytes / whole, because, detail) or measured_as(
-            "over limit", longest.seconds, limit, "s", because, detail
-        )
+        return over_limit(measurement, "load", longest.seconds, limit, because, detail, needed=whole / limit)
     found = measurement.patterns.chains if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("chains",))

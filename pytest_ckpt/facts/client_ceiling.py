@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.bounds import CountFromOne, Positive
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.measurement import OperationKind
 
 NEAR_CEILING = 0.9
 """A host counts as the limit of a measurement if it reached at least this share of its ceiling. Chosen by this
@@ -27,3 +31,7 @@ class ClientCeiling:
     ranks: CountFromOne
     makes_bytes_per_second: Positive
     compares_bytes_per_second: Positive
+
+    def rate(self, kind: OperationKind) -> float:
+        """Return the highest rate of saves or of loads, in bytes per second."""
+        return self.makes_bytes_per_second if kind == "save" else self.compares_bytes_per_second

@@ -143,7 +143,7 @@ def ceiling_limits(measurements: Iterable[Measurement]) -> list[str]:
         rates = [rate for rate in host_rates(measurement, {}) if rate.host in ceilings]
         for kind in _KINDS:
             verb = "makes" if kind == "save" else "compares"
-            shares = [(r, r.bytes_per_second / _ceiling(ceilings[r.host], kind)) for r in rates if r.kind == kind]
+            shares = [(r, r.bytes_per_second / ceilings[r.host].rate(kind)) for r in rates if r.kind == kind]
             near, beyond = (
                 _of_ceilings([of for of in shares if low <= of[1] <= high], ceilings, verb)
                 for low, high in ((NEAR_CEILING, BEYOND), (math.nextafter(BEYOND, math.inf), math.inf))
@@ -164,15 +164,11 @@ def ceiling_limits(measurements: Iterable[Measurement]) -> list[str]:
 def _of_ceilings(shares: list[tuple[HostRate, float]], ceilings: Mapping[str, ClientCeiling], verb: str) -> str:
     shown = [
         f"{rate.host} moved {format_rate(rate.bytes_per_second)}, {format_percent(share)} of what it {verb} without "
-        f"storage ({format_rate(_ceiling(ceilings[rate.host], rate.kind))})"
+        f"storage ({format_rate(ceilings[rate.host].rate(rate.kind))})"
         for rate, share in shares[:_MAXIMUM_NAMED]
     ]
     more = len(shares) - _MAXIMUM_NAMED
     return ", ".join([*shown, *([f"{counted(more, 'more host')} as well"] if more > 0 else [])])
-
-
-def _ceiling(ceiling: ClientCeiling, kind: OperationKind) -> float:
-    return ceiling.makes_bytes_per_second if kind == "save" else ceiling.compares_bytes_per_second
 
 
 def _named(rates: list[HostRate], networks: Mapping[str, HostNetwork]) -> str:

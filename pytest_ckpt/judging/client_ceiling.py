@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, not_decided
-from pytest_ckpt.support.units import counted, format_rate
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
+from pytest_ckpt.support.units import counted, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,59 +35,92 @@ def ranks_by_host(measurement: Measurement) -> dict[str, list[int]]:
     return of_host
 
 
-def clients_cannot(
-    measurement: Measurement, kind: OperationKind, limit: float, pattern: LoadPattern | None = None
+def _clients_cannot(
+    measurement: Measurement, kind: OperationKind, needed: float, pattern: LoadPattern | None = None
 ) -> str:
-    """Return a phrase on the host whose rate is furthest below the rate that a limit (in seconds) requires.
+    """Return a phrase on the host whose rate is furthest below its part of the rate ``needed``, in bytes per second.
 
-    The phrase is empty if every host is fast enough. The rate of a host is its highest rate without storage, or the
-    rate of its fastest save or load (``kind``) if that is higher. ``pattern`` are loads with other bytes for each rank.
+    The phrase is empty if every host is fast enough. The part of a host is that of its ranks in the bytes of all ranks.
+    The rate of a host is its highest rate without storage, or the rate of its fastest save or load (``kind``) if that
+    is higher. ``pattern`` are loads with other bytes for each rank.
     """
-    of_host, operations = ranks_by_host(measurement), measurement.whole(kind)
+    of_host = ranks_by_host(measurement)
     rank_bytes = pattern.rank_bytes if pattern else measurement.rank_bytes
-    others = pattern.operations if pattern else ()
+    moved = [(operation, measurement.rank_bytes) for operation in measurement.whole(kind)]
+    moved += [(operation, rank_bytes) for operation in (pattern.operations if pattern else ())]
     gaps = []
     for ceiling in measurement.client_ceilings:
         ranks = [rank for rank in of_host.get(ceiling.host, []) if rank < len(rank_bytes)]
-        moved = (*((o, measurement.rank_bytes) for o in operations), *((o, rank_bytes) for o in others))
-        rates = [host_rate(o, ranks, each) for o, each in moved] if ranks else []
+        rates = [host_rate(operation, ranks, each) for operation, each in moved] if ranks else []
         fastest = max(filter(None, rates), default=0.0)
-        needed = sum(rank_bytes[rank] for rank in ranks) / limit
-        alone = ceiling.makes_bytes_per_second if kind == "save" else ceiling.compares_bytes_per_second
-        highest = max(fastest, alone)
-        if needed > highest:
-            gaps.append((needed / highest, needed, ceiling, fastest))
+        part = needed * sum(rank_bytes[rank] for rank in ranks) / sum(rank_bytes)
+        highest = max(fastest, ceiling.rate(kind))
+        if part > highest:
+            gaps.append((part / highest, part, ceiling, fastest))
     if not gaps:
         return ""
-    _, needed, worst, fastest = max(gaps, key=lambda gap: gap[0])
-    does, alone = (
-        ("made", worst.makes_bytes_per_second) if kind == "save" else ("compared", worst.compares_bytes_per_second)
-    )
+    _, part, worst, fastest = max(gaps, key=lambda gap: gap[0])
+    alone, does = worst.rate(kind), "made" if kind == "save" else "compared"
     reached = f", and reached {format_rate(fastest)} in a {kind}" if fastest > alone else ""
     more = f" ({counted(len(gaps) - 1, 'more host')} as well)" if len(gaps) > 1 else ""
     return (
         f"{worst.host} {does} {format_rate(alone)} of a checkpoint's content with {counted(worst.ranks, 'rank')} "
-        f"without any storage{reached}, and {format_rate(needed)} are needed to meet the limit{more}"
+        f"without any storage{reached}, and {format_rate(part)} are needed to meet the limit{more}"
     )
 
 
 def too_slow_clients(
     measurement: Measurement,
     kind: OperationKind,
-    limit: float,
+    needed: float,
     late: str,
     detail: Sequence[str],
     pattern: LoadPattern | None = None,
 ) -> Decision | None:
-    """Return "not run" for a late save or load if the clients cannot handle its content within ``limit`` seconds.
+    """Return "not run" for a late save or load if the clients cannot reach the rate ``needed``, else None.
 
-    Return None if they can. ``late`` is the sentence on the late operation. ``pattern`` are loads with other bytes for
-    each rank than those of the measurement.
+    ``needed`` is the rate of all ranks together, in bytes per second. ``late`` is the sentence on the late operation.
+    ``pattern`` are loads with other bytes for each rank than those of the measurement.
     """
-    cannot = clients_cannot(measurement, kind, limit, pattern)
+    cannot = _clients_cannot(measurement, kind, needed, pattern)
     if not cannot:
         return None
     because = (
         f"The clients cannot: {cannot}. {late} The rate of the storage with more or faster clients was not measured."
+    )
+    return not_decided("client too slow", because, detail)
+
+
+def over_limit(
+    measurement: Measurement,
+    kind: OperationKind,
+    seconds: float,
+    limit: float,
+    because: str,
+    detail: Sequence[str],
+    *,
+    needed: float | None = None,
+    pattern: LoadPattern | None = None,
+) -> Decision:
+    """Return "failed" for a save or load of ``seconds`` that exceeds ``limit``, or "not run" if the clients are slow.
+
+    The clients are slow if they cannot reach the rate ``needed``, in bytes per second. Without ``needed``, it is the
+    rate of a checkpoint, or of a load of the pattern, within the limit.
+    """
+    if needed is None:
+        needed = sum((pattern or measurement).rank_bytes) / limit
+    return too_slow_clients(measurement, kind, needed, because, detail, pattern) or measured_as(
+        "over limit", seconds, limit, "s", because, detail
+    )
+
+
+def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: float, detail: Sequence[str]) -> Decision:
+    """Return "not run" for a late load that does not count against the storage: the client compared bytes too slowly.
+
+    ``load`` names the load. ``took`` and ``allowed`` are its time and the limit, as text.
+    """
+    because = (
+        f"The client compared too slowly: {load} took {took}, the limit is {allowed}, and for "
+        f"{format_seconds(stalled_seconds)} of it reads waited until bytes that had arrived were compared."
     )
     return not_decided("client too slow", because, detail)

@@ -10,7 +10,7 @@ from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, shown_share, tole
 from pytest_ckpt.facts.measurement import clients_of_run
 from pytest_ckpt.facts.settings import Assurance
 from pytest_ckpt.facts.verdict import AcceptanceBound, TimeEstimate
-from pytest_ckpt.judging.client_ceiling import too_slow_clients
+from pytest_ckpt.judging.client_ceiling import compared_too_slowly, too_slow_clients
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.support.units import (
     compared,
@@ -88,10 +88,10 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
         delayed = next(o for o in over if o not in blamed)
         took, allowed = compared(delayed.seconds, limit)
         late = f"{kind} {delayed.index}"
+        if kind == "load":
+            return compared_too_slowly(late, took, allowed, _stalled(delayed), detail)
         because = (
-            compared_too_slowly(late, took, allowed, _stalled(delayed))
-            if kind == "load"
-            else f"The client copied too slowly: {late} took {took}, the limit is {allowed}, and for "
+            f"The client copied too slowly: {late} took {took}, the limit is {allowed}, and for "
             f"{format_seconds(_copying(delayed))} of it the state was copied in memory, before the storage had "
             "anything to do."
         )
@@ -108,9 +108,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
         slowest = blamed[0]
         took, allowed = compared(slowest.seconds, limit)
         late = f"{kind.capitalize()} {slowest.index} took {took}, the limit is {allowed}."
-        # A delta is smaller than a checkpoint and a restore of a chain is larger; the ceiling is for a checkpoint.
-        whole_limit = limit * measurement.bytes / max(1, measurement.bytes_of(slowest))
-        if decided := too_slow_clients(measurement, kind, whole_limit, late, detail):
+        if decided := too_slow_clients(measurement, kind, measurement.bytes_of(slowest) / limit, late, detail):
             return decided
         plan = f", {allowed_misses} allowed" if allowed_misses else ""
         certain = sum(o.least_seconds > limit for o in blamed)
@@ -162,17 +160,6 @@ def is_planned(assurance: Assurance, operations: int) -> bool:
 def misses_allowed(assurance: Assurance | None, operations: int) -> int:
     """Return how many operations may miss the limit. It is 0 unless a sampling plan with misses is complete."""
     return assurance.misses if assurance and assurance.misses and is_planned(assurance, operations) else 0
-
-
-def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: float) -> str:
-    """Return a sentence on a late load that does not count against the storage: the client compared bytes too slowly.
-
-    ``load`` names the load. ``took`` and ``allowed`` are its time and the limit, as text.
-    """
-    return (
-        f"The client compared too slowly: {load} took {took}, the limit is {allowed}, and for "
-        f"{format_seconds(stalled_seconds)} of it reads waited until bytes that had arrived were compared."
-    )
 
 
 def _is_exact(operations: Sequence[Operation]) -> bool:

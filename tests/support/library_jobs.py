@@ -40,7 +40,12 @@ if __name__ == "__main__":
         sys.exit(max(rank.exitcode for rank in ranks))
 """
 _TORCH = "import torch; from torch import float32, full"
-_DCP = f"{_TORCH}; import torch.distributed as dist, torch.distributed.checkpoint as dcp"
+_DIST = f"{_TORCH}; import torch.distributed as dist"
+_DCP = f"{_DIST}, torch.distributed.checkpoint as dcp"
+_WITHOUT_GPU = """if not torch.cuda.is_available():
+    torch.cuda.synchronize = lambda *_: None
+    torch.cuda.current_device = lambda: "cpu"
+"""
 _GLOO = 'dist.init_process_group("gloo", init_method=f"file://{meeting}/store", rank=rank, world_size=2)'
 _HUGGING_FACE = """places = {f"rank{r}.layer{n}": 1 for r in range(2) for n in range(3)}
     dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(directory, places, save_distributed=True))"""
@@ -135,33 +140,24 @@ _DEEPSPEED_SAVES = """model = Model()
     engine.save_checkpoint(directory, tag="step")"""
 # Megatron waits for a GPU before it saves, and its ranks communicate through GPU memory. Without a GPU, the host's
 # memory is used.
-_MEGATRON = """import torch, torch.distributed as dist
-from torch import float32, full
+_MEGATRON = f"""{_DIST}
 from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing import ShardedTensor
-if not torch.cuda.is_available():
-    torch.cuda.synchronize = lambda *_: None
-    torch.cuda.current_device = lambda: "cpu"
-"""
+{_WITHOUT_GPU}"""
 _MEGATRON_SAVES = """parts = {
         f"layer{n}": ShardedTensor.from_rank_offsets(f"layer{n}", full(((1 << 20) + n,), float(rank)), (0, rank, 2))
         for n in range(3)
     }
     dist_checkpointing.save({**parts, "iteration": 1}, directory)"""
 # NVRx waits for a GPU before it starts the process that saves, and asks by GPU memory whether all ranks are done.
-_NVRX_ASYNC = """import torch, torch.distributed as dist
-from torch import float32, full
+_NVRX_ASYNC = f"""{_DIST}
 from nvidia_resiliency_ext.checkpointing.async_ckpt.torch_ckpt import TorchAsyncCheckpoint
-if not torch.cuda.is_available():
-    torch.cuda.synchronize = lambda *_: None
-    torch.cuda.current_device = lambda: "cpu"
-"""
+{_WITHOUT_GPU}"""
 _NVRX_ASYNC_SAVES = """saver = TorchAsyncCheckpoint(persistent_queue=False)
     saver.async_save(state, f"{directory}/rank{rank}.pt")
     saver.finalize_async_save(blocking=True, no_dist=False)"""
 # The tensors of a local checkpoint of NVRx must be on a GPU when it is created.
-_NVRX_LOCAL = """import torch, torch.distributed as dist
-from torch import float32, full
+_NVRX_LOCAL = f"""{_DIST}
 from nvidia_resiliency_ext.checkpointing.local.basic_state_dict import BasicTensorAwareStateDict
 from nvidia_resiliency_ext.checkpointing.local.ckpt_managers.local_manager import LocalCheckpointManager
 
@@ -169,8 +165,7 @@ class OnHost(BasicTensorAwareStateDict):
     def __init__(self, state):
         self.state_dict, self._is_hollow = state, False
 """
-_TORCHTITAN = """import torch, torch.distributed as dist
-from torch import float32, full
+_TORCHTITAN = f"""{_DIST}
 from torchtitan.components.checkpoint import CheckpointManager
 
 class Model(torch.nn.Module):
