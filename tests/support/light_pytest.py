@@ -1,7 +1,8 @@
 """``python -m pytest`` for the examples of documentation pages, without plugins that only tests install.
 
 If this module did not block these plugins, every start would import them. Command-line options could also disable
-the plugins, but the output would show these options.
+the plugins, but the output would show these options. The load and speed of this machine do not change verdicts, because
+a page shows one outcome.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.support import cached_templates
+from tests.support import cached_templates, ignored_host_load
 
 _OF_TESTS = ("hypothesispytest", "anyio")
 
@@ -25,4 +26,4 @@ class _Blocks:
 
 if __name__ == "__main__":
     sys.argv[0] = pytest.__file__.replace("__init__", "__main__")
-    sys.exit(pytest.main(plugins=[_Blocks(), cached_templates]))
+    sys.exit(pytest.main(plugins=[_Blocks(), cached_templates, ignored_host_load]))
