@@ -1,10 +1,10 @@
 """Rate of wrong verdicts: ``python benchmarks/acceptance_study.py [--arrays N] [--raw FILE] [--pictures DIR]``.
 
-The arrays are simulated, so their true properties are known. No storage is used. Each array yields the operation times
-of a planned run. The requirements of pytest-ckpt evaluate these times. The margin is the distance of an array's usual
-time from the limit. For each requirement with a time limit, each kind of array and each margin, the study counts the
-arrays that pass. The buyer's risk is the share of bad arrays that pass. The vendor's risk is the share of good arrays
-that fail. The same seed gives the same counts.
+The arrays (storage systems) are simulated, so their true properties are known. No storage is used. Each array yields
+the operation times of a planned run. The requirements of pytest-ckpt evaluate these times. The margin is the distance
+between an array's usual time and the limit. The study counts the arrays that pass, for each requirement with a time
+limit, each kind of array and each margin. The buyer's risk is the share of bad arrays that pass. The vendor's risk is
+the share of good arrays that fail. The same seed gives the same counts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ PROCESSES = 2
 class Point:
     """The results of all simulated arrays with one margin.
 
-    ``is_good`` states whether these arrays should pass. ``late_share`` is the share of operations in service that
-    exceed the limit. It is None if another property decides whether the array is good.
+    ``is_good`` states whether these arrays should pass. ``late_share`` is the true share of operations that exceed the
+    limit. ``late_share`` is None if another property decides whether the arrays are good.
     """
 
     margin: float
@@ -50,7 +50,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """The results for one requirement (``row``) and one kind of array (``truth``), with one point for each margin.
+    """The results for one requirement (``row``) and one kind of array (``truth``), with one `Point` for each margin.
 
     ``operations`` is the number of operations that decide the verdict. ``is_independent`` is true if the times of these
     operations are independent.
@@ -64,7 +64,7 @@ class Curve:
 
 
 def curve(row: Row, truth: Truth, arrays: int, seed: int) -> Curve:
-    """Simulate and evaluate ``arrays`` arrays at each margin of their kind; return the counts."""
+    """Simulate and evaluate ``arrays`` arrays at each margin of the kind ``truth``; return the counts."""
     return Curve(
         row=row.name,
         truth=truth.name,
@@ -94,9 +94,9 @@ def point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Poin
 
 
 def _series_of(row: Row, margin: float, drawn: Sequence[Drawn], arrays: int, ranks: int) -> Iterator[list[list[Timed]]]:
-    """Yield the series of operations of each array, with the time of every rank in seconds.
+    """Yield the series of operations of each array; each operation contains the time of every rank in seconds.
 
-    Each rank in turn is the slowest one.
+    The slowest rank changes from operation to operation.
     """
     scaled = [
         ((limit * (1 - margin) * one.slowest).tolist(), (limit * (1 - margin) * one.others).tolist())
@@ -113,9 +113,10 @@ def _series_of(row: Row, margin: float, drawn: Sequence[Drawn], arrays: int, ran
 
 
 def _curve_of(names: tuple[str, str, int, int]) -> Curve:
-    """Return the curve for (row name, truth name, count of arrays, seed).
+    """Return the curve for (row name, truth name, number of arrays, seed).
 
-    It runs in a worker process. The arguments are names, because rows contain functions and cannot be pickled.
+    This function runs in a worker process. Its arguments are names, because rows contain functions and cannot be
+    pickled.
     """
     row_name, truth_name, arrays, seed = names
     row = next(each for each in rows() if each.name == row_name)

@@ -1,24 +1,24 @@
 """The engine ``stream`` compared with fio: ``python benchmarks/against_fio.py DIRECTORY``.
 
-Both use the same number of files, processes and requests in flight, and the same request size. They move the same
-number of bytes (the engine adds up to 4 KiB per file), and end with fsync. They run in pairs; the engine goes first in
-every second pair. The time of the slowest process counts.
+The engine and fio use the same number of files, processes and requests in flight, and the same request size. They move
+the same number of bytes (the engine adds up to 4 KiB per file), and end with fsync. They run in pairs; the engine runs
+first in every second pair. The time of the slowest process counts.
 
 The engine runs on real ranks that mpiexec starts. Its time begins at the barrier before a save or load, and ends when
 all ranks have finished. Content is generated and compared as in every run. The time of fio is the run time that its
-jobs report. It includes fsync and excludes start-up and file set-up.
+jobs report. This run time includes fsync and excludes start-up and file set-up.
 
-Both read the same files, because the read rate may depend on where, when and with which bytes a file was written. The
-engine and fio create these files in turn. If fio has created them, the engine's bytes are written in place, so that the
-blocks do not move.
+In loads, the engine and fio read the same files, because the read rate may depend on where, when and with which bytes a
+file was written. The engine and fio create these files in turn. If fio has created the files, the engine's bytes are
+written in place, so that the blocks do not move.
 
 fio runs with the fastest of its methods: io_uring or libaio (with one request in flight also psync), with or without
 huge pages for its buffers. The methods are tried before the first pair. If a busy machine leads to a poor choice, set
 the method, for example with ``--fio "io_uring mmaphuge"``.
 
 fio does less work than the engine. It does not generate content with checksums during a save, and it does not compare
-loaded bytes. (The comparison is not timed.) fio writes the same few buffers repeatedly, so they stay in the processor's
-cache. With ``--fresh`` it generates new bytes for every write, as in a checkpoint.
+loaded bytes. (The engine's comparison is not timed.) fio writes the same few buffers repeatedly, so they stay in the
+processor's cache. With ``--fresh`` fio generates new bytes for every write, as in a checkpoint.
 
 The output is the ratio of throughput of each pair. ``--raw FILE`` records every time as JSON. ``--sweep`` runs only the
 engine, with several request sizes and depths.
@@ -49,7 +49,10 @@ _MODES = {"save": "write", "load": "read"}
 
 
 def as_rank(job_file: str) -> None:
-    """Act as one rank: save or load once. Rank 0 writes the result file of the job, with the times of all ranks."""
+    """Act as one rank: save or load once, as ``job_file`` describes.
+
+    Rank 0 writes the result file that the job names, with the times of all ranks.
+    """
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
@@ -125,12 +128,12 @@ class Stream:
         self.facts: dict[str, str] = {}
 
     def files(self, number: int) -> list[list[str]]:
-        """Return a list for each rank: its file paths in checkpoint ``number``, relative to the directory."""
+        """Return the paths of the files of checkpoint ``number``, relative to the directory: one list for each rank."""
         shards = [shard_of(rank, self._job["files"], self._job["elements"]) for rank in range(self._processes)]
         return [[f"{checkpoint_name(number)}/{file.name}" for file in shard.files] for shard in shards]
 
     def run(self, kind: str, number: int, **other: int) -> tuple[float, Any]:
-        """Save or load checkpoint ``number``; return the seconds of the slowest rank, and the operation as plain data.
+        """Save or load checkpoint ``number``; return (seconds of the slowest rank, the operation as plain data).
 
         ``other`` replaces options of the job, such as ``depth``. The time of a save excludes the commit.
         """
@@ -168,7 +171,7 @@ class Fio:
         self.way: dict[str, tuple[str, str]] = {}
 
     def candidates(self) -> list[tuple[str, str]]:
-        """Return the methods of fio to try, as (I/O engine, memory of the buffers)."""
+        """Return the methods of fio to try: (I/O engine, memory of the buffers)."""
         if self._asked.fio:
             engine, memory = self._asked.fio.split(" ", 1)
             return [(engine, memory)]
@@ -183,7 +186,7 @@ class Fio:
     def choose(self, number: int) -> list[dict[str, Any]]:
         """Try all methods three times on checkpoint ``number``, and set the fastest method for saves and for loads.
 
-        Returns every attempt with its method and its seconds.
+        Return all attempts, each with its method and its seconds.
         """
         tried = []
         for _ in range(3):
@@ -201,10 +204,10 @@ class Fio:
         return tried
 
     def run(self, kind: str, number: int, *, lays_out: bool = False) -> tuple[float, Any]:
-        """Write or read the files of checkpoint ``number``; return the seconds of the slowest job and of each job.
+        """Write or read the files of checkpoint ``number``; return (seconds of the slowest job, seconds of each job).
 
-        Writes create new files. By default these files are removed afterwards. With ``lays_out``, the bytes of the
-        engine's files are copied into the new files, and the new files replace the engine's files.
+        Writes create new files, which are removed afterwards. If ``lays_out`` is true, the new files are not removed:
+        they receive the bytes of the engine's files and replace the engine's files.
         """
         engine, memory = self.way[kind]
         asked = self._asked

@@ -3,10 +3,10 @@
 Plain torch, the engine ``torch`` and the engine ``stream`` save the same tensors with the same number of processes. In
 each round all three save or load, one after another. The time of the slowest process counts. Saves end with fsync; the
 page cache is dropped before loads. The engine ``stream`` loads in steps and compares after each step. Its time is the
-sum of the slowest process in each step. Comparisons are not timed.
+sum over all steps of the time of the slowest process. Comparisons are not timed.
 
-The output for each round is the ratio of seconds, engine / plain torch. Below 1, the engine is faster. ``--raw FILE``
-records every time as JSON.
+The output for each round is the ratio of seconds, engine / plain torch. If the ratio is below 1, the engine is faster.
+``--raw FILE`` records every time as JSON.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
     committed: dict[str, PosixCommitted] = {}
 
     def make_ready(way: str) -> None:
-        """Create the state that ``way`` saves; not timed. Plain torch saves the state of the engine torch."""
+        """Create the state that ``way`` saves; the creation is not timed.
+
+        Plain torch saves the state of the engine ``torch``.
+        """
         engines["stream" if way == "stream" else "torch"].fill(1)
         state.update(engines["torch"]._state)
 
@@ -125,7 +128,7 @@ def nobody_commits(_entries: object) -> Any:
 def turns(round_number: int) -> tuple[str, ...]:
     """Return plain torch and the two engines in their order in this round.
 
-    Each goes first in turn, so that a drift of the machine does not favour one of them.
+    Each of the three is first in every third round, so that a drift of the machine favors none of them.
     """
     first = round_number % len(_WAYS)
     return _WAYS[first:] + _WAYS[:first]
@@ -167,7 +170,10 @@ def main() -> None:
 
 
 def measure(asked: argparse.Namespace) -> list[tuple[int, str, str, int, int, float]]:
-    """Return (round, way, kind, step, rank, seconds) of each timed save and load. A way is bare, torch or stream."""
+    """Return (round, way, kind, step, rank, seconds) of each timed save and load.
+
+    A way is bare (plain torch), torch or stream. A kind is save or load.
+    """
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(asked.processes), context.Queue()
     workers = [context.Process(target=process, args=(r, asked, barrier, results)) for r in range(asked.processes)]

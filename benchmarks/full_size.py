@@ -3,9 +3,9 @@
     python benchmarks/full_size.py DIRECTORY [--operations 10] [--scale 1] [--raw FILE] [--certificate DIRECTORY]
 
 The target is the compact file system of the tests (tests/support/targets/fuse_compact.py). It stores 12 bytes for each
-4 KiB page of generated content, and compares every written page. Offsets, memory, progress and the certificate are as
-at full size, but the speed is that of this machine's processor. About 2.2 TB are saved and loaded in 20 minutes. Needs
-root, /dev/fuse and 11 GB of memory.
+4 KiB page of generated content, and compares every written page with that content. Offsets, memory, progress and
+certificate are as at full size. The speed is that of this machine's processor. About 2.2 TB are saved and loaded in 20
+minutes. The benchmark needs root, /dev/fuse and 11 GB of memory.
 
 The benchmark prints the unshared memory (USS) of the ranks and of the controller next to the planned memory. It also
 prints the processor time per GB of the ranks and of the file system.
@@ -36,9 +36,9 @@ _POLL_SECONDS = 2.0
 
 @dataclass
 class _Memory:
-    """The peak unshared memory (USS, in bytes) of the controller and of each rank, and the CPU seconds of each rank.
+    """The peak unshared memory (USS) of the controller and of each rank, in bytes, and the CPU seconds of each rank.
 
-    The keys of ``ranks`` and ``rank_seconds`` are process ids.
+    ``ranks`` and ``rank_seconds`` are {process id: value}.
     """
 
     ranks: dict[int, int] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class _Memory:
 
 
 def _measured(target: Path, words: list[str]) -> tuple[_Memory, float]:
-    """Run pytest with the options ``words`` on the target; return the memory of its processes, and its seconds."""
+    """Run pytest with the options ``words`` on the target; return (memory of its processes, elapsed seconds)."""
     memory, start = _Memory(), time.monotonic()
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--ckpt-target={target}", *words]
     print(" ".join(command[1:]), flush=True)

@@ -1,8 +1,8 @@
 """Time to evaluate a tree of published results: ``python benchmarks/judge_tree.py [DIRECTORY] [--raw FILE]``.
 
-The tree is invented, in the format of published results. It contains ``--runs`` runs of ``--ranks`` ranks, with one
-file per rank for 10 saves and 10 loads. A separate process, ``pytest-ckpt judge``, reads the files from the page cache
-and evaluates them.
+The results are invented, but have the format of published results. The tree contains ``--runs`` runs of ``--ranks``
+ranks, with one file per rank for 10 saves and 10 loads. A separate process, ``pytest-ckpt judge``, reads the files from
+the page cache and evaluates them.
 """
 
 from __future__ import annotations

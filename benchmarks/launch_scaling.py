@@ -101,7 +101,10 @@ def be_all_ranks(ranks: int) -> None:
 
 
 def beat_of(rank: int, number: int) -> Beat:
-    """Return the message in which a rank reports its current activity. ``number`` is its progress, from 0 to 500."""
+    """Return the message in which a rank reports its current activity.
+
+    ``number`` is the progress of the rank in this activity, from 0 to 500.
+    """
     return Beat(rank=rank, operation=_SAVE, phase="write", file="x.pt", waiting=False, progress=(number, 500), lane="")
 
 
@@ -126,9 +129,9 @@ def rank_0_seconds(ranks: int) -> float:
 class Seen:
     """Passes the events of one launch to ``recorder``, and stores the time of the last event of each type.
 
-    - ``moments``: maps an event type or a name to (elapsed seconds, CPU seconds of this process)
+    - ``moments``: {event type or name: (elapsed seconds, CPU seconds of this process)}
     - ``imported``: the number of ranks that have completed their imports
-    - ``go_on``: called when ``imported`` reaches ``ranks``; the ranks then begin to save
+    - ``go_on``: a function that is called when ``imported`` reaches ``ranks``; the ranks then begin to save
     """
 
     recorder: Recorder
@@ -138,7 +141,7 @@ class Seen:
     moments: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def record(self, event: Event) -> None:
-        """Record an event and its time. If it completes the imports of all ranks, let the ranks begin to save."""
+        """Record an event and its time. When all ranks have completed their imports, let the ranks begin to save."""
         self.recorder.record(event)
         self.note(event.__class__.__name__)
         if isinstance(event, Imported):
@@ -157,7 +160,7 @@ class Seen:
 
 
 def measure(ranks: int, directory: Path) -> dict[str, float]:
-    """Launch this number of simulated ranks once; return {name: seconds or bytes}."""
+    """Launch ``ranks`` simulated ranks once; return {name: seconds or bytes}."""
     launcher = Launcher(
         template=(sys.executable, __file__, "--ranks-of", "{processes}", "--"),
         version="ranks that are not real",

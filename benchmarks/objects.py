@@ -1,7 +1,7 @@
 """Cost of the client of object stores: ``python benchmarks/objects.py --rounds 5``.
 
-Each client sends an object of 128 MiB from memory, and reads it into memory, 4 parts of 8 MiB at a time. The clients
-are:
+Each client sends an object of 128 MiB from memory, and reads it into memory, with 4 parts of 8 MiB at a time. The
+clients are:
 
 - ours
 - ours with content: generates content before a part is sent and compares it after a part is received, as the engine
@@ -9,8 +9,8 @@ are:
 - obstore and boto3, if installed
 
 All clients use one server on loopback, one after another. The server stores nothing and always returns the same part.
-Our client and boto3 compute checksums, as they do by default. The output is the medians, the ratios between clients in
-the same round, and the memory that each client adds to its process.
+Our client and boto3 compute checksums, as they do by default. The output consists of the medians, the ratios between
+clients in the same round, and the memory that each client adds to its process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Act = Callable[[], None]
 
 
 def sent_part() -> bytearray:
-    """Return the part that the server sends for every read: content as the engine stream saves it."""
+    """Return the part that the server sends for every read: content as the engine ``stream`` saves it."""
     import numpy as np  # noqa: PLC0415
 
     from pytest_ckpt.ranks.content import Content, TensorKey  # noqa: PLC0415
@@ -205,7 +205,7 @@ def peak_mib() -> float:
 
 
 def measure(who: str, url: str) -> None:
-    """Measure one client in this process, and print the values as JSON."""
+    """Measure the client ``who`` in this process, and print the values as JSON. ``url`` is the URL of the server."""
     os.environ.update(KEYS)
     data = memoryview(bytearray(SIZE))
     slots: SimpleQueue[memoryview] = SimpleQueue()

@@ -1,14 +1,14 @@
 """Loads of the engine ``stream`` compared with a plain reader: ``python benchmarks/plain_reader.py``.
 
-The target is a model: a read takes a log-normal time, 40 ms in the median, and then copies bytes from memory. The time
-depends only on the rank and the offset, so both readers wait equally long for each part of a file. No file system and
-no network add to this time.
+The target is simulated: a read waits for a log-normal time, 40 ms in the median, and then copies bytes from memory. The
+wait depends only on rank and offset, so both readers wait equally long for each part of a file. No file system and no
+network add to this time.
 
-Each process is a rank with one file. The engine compares all bytes that it reads. The plain reader keeps as many reads
-in flight, one thread for each, and discards the bytes. Both run in alternating pairs. All ranks start at the same time;
-the time of the slowest rank counts.
+Each process is a rank with one file. The engine compares all bytes that it reads. The plain reader keeps the same
+number of reads in flight, one thread for each, and discards the bytes. The two readers run in alternating pairs. All
+ranks start at the same time; the time of the slowest rank counts.
 
-The output is the time of the engine divided by that of the plain reader. The goal is at most 1.03.
+The output is the time of the engine divided by the time of the plain reader. The goal is at most 1.03.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BLOCK_BYTES = 4096
 
 
 class ModelFile:
-    """A rank's file in memory: draft, sink, committed checkpoint and source at the same time."""
+    """A rank's file in memory. The same object is used as draft, sink, committed checkpoint and source."""
 
     io_mode = "a model"
     part_bytes = 0
@@ -78,7 +78,10 @@ class ModelFile:
 
 
 def as_rank(rank: int, arguments: argparse.Namespace, barrier: Any, times: Any) -> None:
-    """Save once, then load with both readers in turn. Put (pair, reader, seconds) into the queue ``times``."""
+    """Act as one rank: save once, then load with both readers in turn.
+
+    Put (pair, reader, seconds) of each load into the queue ``times``.
+    """
     request_bytes = arguments.request_kib << 10
     shard = shard_of(rank, 1, (arguments.file_mib << 20) // 4)
     activity = Activity()

@@ -1,8 +1,8 @@
 """Cost of the plugin for a pytest run that does not use it: ``python benchmarks/plugin_cost.py [pairs]``.
 
-The first value is the CPU time to import the plugin, to register it with its options and hooks, and to call its
-``pytest_configure``. The second value is the difference in CPU time between complete processes with and without the
-plugin. The second value is less exact, because the start of a process varies by more than the plugin costs.
+The first value is the CPU time of three steps: import the plugin, register it with its options and hooks, and call its
+``pytest_configure``. The second value is the CPU time of complete processes with the plugin minus that of processes
+without the plugin. The second value is less exact, because the start of a process varies by more than the plugin costs.
 """
 
 from __future__ import annotations

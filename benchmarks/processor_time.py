@@ -5,10 +5,10 @@ core, without storage: any test that verifies every byte has this cost. The proc
 user and kernel, from the generation of content to the result of the comparison. It excludes the start of processes and
 the drop of the page cache.
 
-With ``--whole`` each round also runs the complete command at two sizes. The difference of their processor times, over
-all processes, is divided by the difference of their bytes. On a busy machine, the processor time for the start of a
-run varies from run to run. This variation is as large as the measured difference. Only the median of many such
-rounds is therefore meaningful.
+With ``--whole`` each round also runs the complete command with checkpoints of two sizes. The difference of the two
+processor times, over all processes, is divided by the difference of the bytes. On a busy machine, the processor time
+for the start of a run varies from run to run. This variation is as large as the measured difference. Only the median of
+many such rounds is therefore meaningful.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPTIONS = {"engine": "stream:depth=2", "model": "llama3-8b", "suite": "performa
 
 
 class Rank:
-    """Saves and loads, in this process, the files of one of the eight ranks of ``llama3-8b``."""
+    """Saves and loads the files of one of the eight ranks of ``llama3-8b``, in this process."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -88,7 +88,7 @@ def _whole_run(directory: str) -> float:
 
 
 def _gigabytes(document: dict[str, Any]) -> float:
-    """Return the GB that a run saved, which equals the GB that it loaded."""
+    """Return the GB that a run saved. The run loaded the same number of GB."""
     operations = only_measurement(document)["operations"]
     return float(sum(operation["bytes"] for operation in operations if operation["kind"] == "save")) / 1e9
 

@@ -1,15 +1,16 @@
 """Accuracy of ``pytest-ckpt project``: ``python benchmarks/projection.py [--arrays N] [--raw FILE]``.
 
-The arrays are simulated, so their rate for 128 clients is known. Each array is measured ten times with each of 1, 2, 4,
-8 and 16 clients; in a second series also with 32 clients. From these measurements ``project`` computes an interval for
-the rate at 128 clients. If ``project`` declines to project an array, it gives only wide bounds.
+The arrays (storage systems) are simulated, so their rate for 128 clients is known. Each array is measured ten times
+with each of 1, 2, 4, 8 and 16 clients; in a second series also with 32 clients. From these measurements ``project``
+computes an interval for the rate at 128 clients. If ``project`` declines to project an array, it gives only wide
+bounds.
 
 The output for each kind of array is:
 
 - the number of projected arrays
 - the share of their intervals that contain the true rate
 - the share of their intervals whose ends differ by less than a factor of 1.5
-- for the other arrays, the share of bounds that contain the true rate
+- for the arrays without a projection, the share of bounds that contain the true rate
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _STRAGGLER = 0.93
 
 @dataclass(frozen=True)
 class Array:
-    """A simulated array. ``rate`` returns its rate for a number of clients, without noise.
+    """A simulated array. ``rate`` returns the array's rate for a number of clients, without noise.
 
     ``scatter`` is the noise: the standard deviation of the logarithm of an operation's rate.
     """
@@ -44,9 +45,9 @@ class Array:
 
 
 def made_array(kind: str, counts: tuple[int, ...], chance: random.Random) -> Array:
-    """Return a random array of this kind, which will be measured with these client ``counts``.
+    """Return a random array of the kind ``kind``, which will be measured with the numbers of clients in ``counts``.
 
-    Arrays of the kinds noisy and straggler also saturate like one of the other kinds.
+    The rate of the kinds noisy and straggler also saturates: each such array is based on one of the saturating kinds.
     """
     shape = chance.choice(("ceiling", "contention", "coherency")) if kind in {"noisy", "straggler"} else kind
     one = chance.uniform(1, 5)
@@ -67,7 +68,7 @@ def made_array(kind: str, counts: tuple[int, ...], chance: random.Random) -> Arr
 
 
 def tried(kind: str, counts: tuple[int, ...], arrays: int) -> dict[str, int]:
-    """Project this number of random arrays of a kind; return {result: number of arrays}."""
+    """Project ``arrays`` random arrays of a kind; return {result: number of arrays}."""
     chance = random.Random(f"{kind} {counts}")
     found = dict.fromkeys(("arrays", "projected", "held", "narrow", "bounds held"), 0)
     for _ in range(arrays):

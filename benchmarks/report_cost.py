@@ -3,8 +3,8 @@
 A pytest run saves to a directory with real ranks. During each save the controller and rank 0 record CPU time:
 
 - controller: all CPU time from the start of the save until its times are recorded
-- rank 0: only CPU time of its main thread, in two steps. The first step is the common start of all ranks. In the
-  second step, after the save, rank 0 gathers, combines and reports the results of all ranks.
+- rank 0: only CPU time of its main thread, in two steps. In the first step, all ranks start together. In the second
+  step, after the save, rank 0 gathers, combines and reports the results of all ranks.
 
 The output for each of the two processes is its median CPU time over all saves, in milliseconds and as a share of a
 save's time.

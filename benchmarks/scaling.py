@@ -66,7 +66,7 @@ def run(asked: argparse.Namespace, ranks: int, size_mib: int) -> dict[str, Any]:
 
 
 def columns_of(found: dict[str, Any]) -> dict[str, float]:
-    """Return {column of the table: seconds} for one run."""
+    """Return {column of the table: seconds} for the result ``found`` of one run."""
     stages = dict(found["stages"])
     for stage in _STORAGE:
         stages.pop(stage, None)

@@ -1,7 +1,7 @@
 """Time of complete runs with the profile smoke, and memory of a rank: ``python benchmarks/smoke.py DIRECTORY [runs]``.
 
-The output is the median wall time of the runs, the median seconds of each stage, and a memory value. The memory value
-is the largest peak memory of a rank minus the bytes that the rank saves.
+The output is the median wall time of the runs, the median seconds of each stage, and a memory value. For each rank, the
+bytes that it saves are subtracted from its peak memory. The memory value is the largest result.
 """
 
 from __future__ import annotations

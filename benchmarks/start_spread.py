@@ -2,10 +2,10 @@
 
 MPI launches the ranks on this host. The ranks synchronize many times, as before each save. After each synchronization
 every rank reads the kernel's monotonic clock. The spread of a synchronization is the time from the first rank that
-continues to the last one. The output is the median, the 95th percentile and the maximum of the spreads.
+continues to the last rank that continues. The output is the median, the 95th percentile and the maximum of the spreads.
 
-With ``--hosts`` the ranks simulate this number of hosts. The ranks of one host continue at a common time on the
-clock of this host. Clocks of different hosts cannot be compared, so each simulated host chooses a separate time.
+With ``--hosts`` the ranks simulate this number of hosts. The ranks of one host continue at a common time on the clock
+of this host. Clocks of different hosts cannot be compared, so each simulated host chooses its own time.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Compares the calls of ranks on target files: ``python benchmarks/store_calls.py BEFORE NOW --directory DIRECTORY``.
 
-BEFORE and NOW are two checkouts of pytest-ckpt; append ``:PYTHON`` to run a checkout with another Python. Both run
-under strace with the same small workload, in DIRECTORY. Numbers of runs and processes are removed from file names.
+BEFORE and NOW are two checkouts of pytest-ckpt; append ``:PYTHON`` to run a checkout with another Python. Both
+checkouts run under strace with the same small workload, in DIRECTORY. Numbers of runs and processes are removed from
+file names.
 
 Only calls below the directory of the workload are compared:
 
 - The calls of each thread must be equal: their order, lengths, offsets and results.
-- Calls such as pwrite and preadv are distributed at random over threads. For these, all calls of each file must be
-  equal, and the offsets must increase in each thread.
+- Calls such as pwrite and preadv are distributed at random over threads. The calls on each file must be equal over all
+  threads, and the offsets must increase in each thread.
 - Calls without an effect, such as stat, are not compared.
 
 The exit code is 1 if anything differs. The traces remain in the directory ``--keep``.
@@ -40,7 +41,7 @@ _LINE = re.compile(r"(\w+)\((.*)\)\s+= (\S+)(?: <| \(| [A-Z]|<|$)")
 
 
 def trace(checkout: str, engine: str, directory: Path, keep: Path) -> None:
-    """Run the pytest-ckpt of a checkout under strace, which writes one file per thread into ``keep``."""
+    """Run the workload of a checkout under strace, which writes one file per thread into ``keep``."""
     place, _, python = checkout.partition(":")
     home = Path(tempfile.mkdtemp(prefix="store-calls-"))
     target = Path(tempfile.mkdtemp(prefix="target-", dir=directory))
@@ -62,8 +63,8 @@ def trace(checkout: str, engine: str, directory: Path, keep: Path) -> None:
 def read(keep: Path) -> tuple[Counter[tuple[str, ...]], dict[str, Counter[str]]]:
     """Return two tables of the traced calls in ``keep``.
 
-    The first table maps a sequence of calls to the number of threads that made it. The second table maps a file to the
-    number of each of its pwrite and preadv calls.
+    The first table is {sequence of calls: number of threads that made it}. The second table is {file: {call: count}} of
+    the calls pwrite and preadv.
     """
     threads: Counter[tuple[str, ...]] = Counter()
     shared: dict[str, Counter[str]] = defaultdict(Counter)
@@ -91,9 +92,10 @@ def read(keep: Path) -> tuple[Counter[tuple[str, ...]], dict[str, Counter[str]]]
 
 
 def normalised(line: str) -> tuple[str, str, str] | None:
-    """Return the name, the file and the comparable text of the call in a line of strace.
+    """Return (name, file, comparable text) of the call in a line of strace.
 
-    The text omits values that differ between runs. Returns None if the file is not below the workload's directory.
+    The text omits values that differ between runs. The result is None if the file is not below the workload's
+    directory.
     """
     found = _LINE.match(line)
     if not found:
@@ -149,7 +151,7 @@ def main() -> None:
 
 
 def show(before: Counter[tuple[str, ...]], now: Counter[tuple[str, ...]]) -> None:
-    """Print the first differing calls of threads whose sequence of calls is in only one of the two traces."""
+    """Print the first differing calls of threads whose sequence of calls occurs in only one of the two traces."""
     only_before, only_now = sorted((before - now).elements()), sorted((now - before).elements())
     print(f"  threads that are not on the other side: {len(only_before)} before, {len(only_now)} now")
     for one, other in zip(only_before, only_now, strict=False):

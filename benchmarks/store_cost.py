@@ -1,12 +1,12 @@
 """Cost of the code between engine and file, in two versions: ``python benchmarks/store_cost.py BEFORE NOW``.
 
 BEFORE and NOW are two checkouts of pytest-ckpt; append ``:PYTHON`` to run a checkout with another Python. In each pair,
-one process of each checkout saves and loads the files of one rank several times. The checkouts go first in turn. If the
-engine permits, the time to generate and compare content is excluded. The output for each engine is the ratio now ÷
-before over all pairs:
+one process of each checkout saves and loads the files of one rank several times. The two checkouts alternate in running
+first. If the engine permits, the time to generate and compare content is excluded. The output for each engine is the
+ratio now ÷ before over all pairs:
 
 - user and system CPU seconds of all threads; the median must not exceed 1.02
-- wall time; the 95 % interval of its geometric mean must not be completely above 1.02
+- wall time; the lower end of the 95 % interval of its geometric mean must not exceed 1.02
 
 The exit code is 1 if a ratio exceeds its limit. ``--directory`` should be on tmpfs, where no device hides the cost of
 the code.
@@ -34,7 +34,7 @@ _QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.
 
 
 def child(engine_name: str, directory: Path, rounds: int) -> None:
-    """Save and load in each round; print the bytes, and the CPU and wall seconds of each save and load, as JSON.
+    """Save and load in each round; print the bytes, CPU seconds and wall seconds of each save and load as JSON.
 
     An additional first round is a warm-up and is not printed.
     """
@@ -71,7 +71,7 @@ def measured(act: Any) -> tuple[float, float]:
 
 
 def engine_of(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
-    """Return an engine, a function that saves to a directory, and a function that performs one load step."""
+    """Return (engine, function that saves to a directory, function that performs one load step)."""
     from pytest_ckpt.facts.proofs import CommitProof  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
@@ -117,7 +117,7 @@ def run(checkout: str, engine: str, directory: Path, rounds: int) -> dict[str, A
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """Return the geometric mean of ratios, and the ends of its 95 % interval."""
+    """Return (geometric mean of ratios, lower end, upper end) with the ends of its 95 % interval."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)
     quantile = _QUANTILES[min(len(logs) - 1, len(_QUANTILES)) - 1]

@@ -3,7 +3,8 @@
 Each run saves with the engine stream, synchronously and asynchronously, with as many ranks as cores. The output is the
 median over the runs of three values:
 
-- steps: the spread of the median times of the twenty training steps after each save (at most 2 %)
+- steps: twenty training steps are timed after each save, and their median is computed; the value is the spread of
+  these medians (at most 2 %)
 - copy: the rate of the engine's copy of the state, divided by the rate of numpy.copyto in the same processes (at least
   0.7)
 - background: the rate of background writes, divided by the rate of synchronous saves of the same engine (at least 0.9)
@@ -33,7 +34,7 @@ _COPIES = 15
 def copied(scale: str, ranks: int, rank: int) -> float:
     """Copy a rank's state with the engine and with numpy.copyto, in pairs; return the median ratio of the rates.
 
-    Above 1, the engine is faster.
+    If the ratio is above 1, the engine is faster.
     """
     import numpy as np  # noqa: PLC0415 - only in the processes that copy
 
@@ -78,7 +79,7 @@ def measured(directory: Path, scale: str, ranks: int) -> dict[str, dict[str, Any
 
 
 def figures(by_strategy: dict[str, dict[str, Any]], scale: str, ranks: int) -> dict[str, float]:
-    """Measure the copies of the state; return {name: value} of the three printed values for one run."""
+    """Measure the copies of the state; return {name: value} of the three values that are printed, for one run."""
     saves = {name: [o for o in m["operations"] if o["kind"] == "save"] for name, m in by_strategy.items()}
     training = by_strategy["async"]["patterns"]["training"]["saves"]
     alone = [statistics.median(s["after_seconds"]) for s in training]

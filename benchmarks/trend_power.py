@@ -2,8 +2,8 @@
 
 Nightly runs are simulated with log-normal times. One time in twenty is an outlier (1.5 to 4 times as long). A false
 alarm is a reported change in a series without a change. The rate of false alarms is measured for a single check, and
-for a year with a check every morning. Power is the share of series in which a slowdown is reported within a number of
-nights after it began. Each slowdown begins after 40 nights.
+for a year with a check every morning. Power is the share of series in which a slowdown is reported within a given
+number of nights. Each slowdown begins after 40 nights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NIGHTS = (5, 6, 8, 10, 13, 16, 21)
 def nights(chance: random.Random, count: int, spread: float, slower: float = 1.0) -> list[float]:
     """Return the simulated median times of ``count`` nightly runs, multiplied by ``slower``.
 
-    ``spread`` is the standard deviation of their logarithm, without outliers.
+    ``spread`` is the standard deviation of the logarithm of the times, without outliers.
     """
     return [
         slower * chance.lognormvariate(0, spread) * (chance.uniform(1.5, 4) if chance.random() < 0.05 else 1)
@@ -40,9 +40,10 @@ def false_alarms(spread: float, series: int) -> float:
 
 
 def alarms_of_a_year(spread: float, years: int) -> tuple[float, float]:
-    """Return two shares of years: years with a false alarm on at least one morning, and years with a large false alarm.
+    """Return (share of years with a false alarm, share of years with a large false alarm).
 
-    A large false alarm reports times that are at least 10 % longer.
+    A year counts if there is such an alarm on at least one morning. A large false alarm reports that times are at least
+    10 % longer.
     """
     chance = random.Random(f"a year {spread}")
     found = slower = 0

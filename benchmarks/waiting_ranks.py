@@ -1,12 +1,12 @@
 """Influence of waiting ranks on a rank that saves: ``python benchmarks/waiting_ranks.py DIRECTORY [--pairs 15]``.
 
 MPI starts eight ranks. Rank 0 writes and syncs a file repeatedly. The other seven ranks wait for rank 0, as they wait
-for the slowest rank of a save. During every second write they are stopped by a signal, so that they use no processor.
-All ranks use one core in a first series, and all cores of the machine in a second series.
+for the slowest rank of a save. During every second write a signal stops the seven ranks, so that they use no processor
+time. All ranks use one core in a first series, and all cores of the machine in a second series.
 
 The output is the median ratio of the two times in each pair (with waiting ranks ÷ with stopped ranks) and its 95 %
-interval. The output also contains the number of cores that the seven ranks used. The exit code is 1 if an interval is
-completely above 1.05.
+interval. The output also contains the number of cores that the seven ranks used. The exit code is 1 if the lower end of
+an interval is above 1.05.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def taken(pids: list[int]) -> float:
 
 
 def be_a_rank(directory: Path, pairs: int, size: int, cores: set[int]) -> None:
-    """Act as one rank on these cores. Rank 0 writes, and prints the values of each pair; the other ranks wait."""
+    """Act as one rank on ``cores``. Rank 0 writes, and prints the values of each pair; the other ranks wait."""
     os.sched_setaffinity(0, cores)
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - only in ranks
     from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - it starts MPI
@@ -75,9 +75,9 @@ def be_a_rank(directory: Path, pairs: int, size: int, cores: set[int]) -> None:
 
 
 def measured(directory: Path, pairs: int, size: int, cores: set[int]) -> list[tuple[float, float, float]]:
-    """Start the ranks; return (seconds with waiting ranks, seconds with stopped ranks, cores used by waiting ranks).
+    """Start the ranks; return the results of all pairs of writes.
 
-    Each item is a pair of writes.
+    Each result is (seconds with waiting ranks, seconds with stopped ranks, cores used by waiting ranks).
     """
     words = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(RANKS)]
     words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable, __file__, str(directory)]
@@ -89,7 +89,7 @@ def measured(directory: Path, pairs: int, size: int, cores: set[int]) -> list[tu
 
 
 def interval(values: list[float]) -> tuple[float, float, float]:
-    """Return the median of values, and the lower and upper end of its 95 % interval (sign test)."""
+    """Return (median of ``values``, lower end, upper end) with the ends of its 95 % interval (sign test)."""
     ordered = sorted(values)
     count = len(ordered)
     outer = max(0, int(count / 2 - 0.98 * count**0.5))

@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class WholeRun:
-    """A completed run: its report, and the wall and CPU seconds of the command with its child processes."""
+    """A completed run: its report, and the wall seconds and CPU seconds of the command with its child processes."""
 
     document: dict[str, Any]
     wall: float
@@ -23,9 +23,10 @@ class WholeRun:
 
 
 def run_pytest(target: str, **options: object) -> WholeRun:
-    """Run pytest once on ``target``, and return the completed run. If it writes no report, exit with its output.
+    """Run pytest once on ``target``, and return the completed run.
 
-    ``options`` are options of pytest-ckpt without their prefix, such as ``scale="0.01"`` for ``--ckpt-scale=0.01``.
+    If pytest writes no report, exit with its output. ``options`` are options of pytest-ckpt without their prefix, such
+    as ``scale="0.01"`` for ``--ckpt-scale=0.01``.
     """
     with tempfile.TemporaryDirectory() as name:
         report = Path(name) / "report"

@@ -1,8 +1,8 @@
-"""The interface for vendors' plugins: the records and functions that they import. Pure, without I/O.
+"""The interface for vendors' plugins: the records and functions that plugins import. Pure, without I/O.
 
-`requirement` is the decorator of a function that judges a run. This function receives `Measurement` with its
+`requirement` is the decorator for a plugin's function that judges a run. The function receives `Measurement` with its
 `Operation`, `ClusterLimits` and `Settings`, and returns a `Decision`. Hooks of a plugin return records such as
-`EngineSpec` and `Section`. `TargetSpec` adds a type of target; its code follows the protocols of
+`EngineSpec` and `Section`. A `TargetSpec` adds a type of target; the code of the target follows the protocols of
 `pytest_ckpt.targets.protocol`.
 """
 
@@ -56,10 +56,10 @@ class Section:
 
 
 def read_requirement(stated: object, plugin: str) -> Requirement:
-    """Check a plugin's requirement, and return it as a row of the catalogue.
+    """Check a plugin's requirement ``stated``, and return it as a row of the catalog of requirements.
 
-    The row's function calls the plugin's function with copies of the facts. If the plugin's function raises, the
-    outcome is "not run". Raises ValueError if the requirement is invalid.
+    The function in the row calls the plugin's function with copies of the facts. If the plugin's function raises an
+    error, the outcome is "not run". If the requirement is invalid, ValueError is raised.
     """
     row = requirement_of(stated)
     if row is None or row.function is None:
@@ -86,7 +86,7 @@ def read_requirement(stated: object, plugin: str) -> Requirement:
 
 
 def read_section(stated: object) -> dict[str, Any]:
-    """Check a plugin's section, and return it in plain types. Raises ValueError if it is invalid."""
+    """Check a plugin's section, and return it as plain types. Raises ValueError if the section is invalid."""
     if not isinstance(stated, Section):
         raise ValueError(f"{stated!r} is no pytest_ckpt.vendors.Section")
     if not isinstance(stated.title, str) or not stated.title.strip():
@@ -108,7 +108,7 @@ def read_section(stated: object) -> dict[str, Any]:
 
 
 def read_facts(stated: object) -> dict[str, str]:
-    """Check a plugin's facts about the environment, and return them. Raises ValueError if they are invalid."""
+    """Check a plugin's facts about the environment, and return {name: value}. Raises ValueError if they are invalid."""
     if not isinstance(stated, Mapping):
         raise ValueError(f"{stated!r} is not a mapping of names to texts")
     for name, value in stated.items():
@@ -120,7 +120,7 @@ def read_facts(stated: object) -> dict[str, str]:
 
 
 def error_text(error: BaseException) -> str:
-    """Return type and message of an exception, in one line."""
+    """Return the type and the message of an exception in one line."""
     message = " ".join(str(error).split())
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
@@ -132,9 +132,9 @@ def _texts(stated: object, what: str) -> list[str]:
 
 
 def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: str) -> Callable[..., Decision]:
-    """Return a function that calls a plugin's function with copies of the facts, and checks its decision.
+    """Return a function that calls a plugin's function with copies of the facts, and checks the returned decision.
 
-    If the plugin's function raises or its decision is invalid, the outcome is "not run".
+    If the plugin's function raises an error or returns an invalid decision, the outcome is "not run".
     """
 
     @functools.wraps(function)
@@ -151,7 +151,7 @@ def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: 
 
 
 def _checked(stated: object, units: tuple[str, ...]) -> Decision:
-    """Check a plugin's decision, and return it for the report. Raises ValueError if it is invalid."""
+    """Check a plugin's decision, and return it for the report. Raises ValueError if the decision is invalid."""
     if not isinstance(stated, Decision):
         raise ValueError(f"it returned {stated!r}, and a pytest_ckpt.vendors.Decision is expected")
     if stated.outcome not in _ANSWERS:

@@ -33,8 +33,9 @@ _REPRODUCE = 'Run the command after "to reproduce", then look at mount options a
 def test_a_rename_is_atomic(observation: Observation, maximum: float | None) -> Decision:
     """During a rename every reader sees the old checkpoint or the new one, and never a missing or partial one.
 
-    Checkpoints are written under a temporary name and renamed when complete. A reader polls while files and whole
-    directories are replaced thousands of times. A name that is briefly missing, or a short file, makes a restore fail.
+    Checkpoints are written under a temporary name and renamed when complete. In the test, files and whole directories
+    are replaced thousands of times while a reader opens them repeatedly. If a name is missing for a moment, or a file
+    is too short, a restore fails.
     """
     return without_anomaly(observation, maximum)
 
@@ -51,9 +52,9 @@ def test_a_rename_is_atomic(observation: Observation, maximum: float | None) -> 
 def test_a_closed_file_is_read_on_another_client(observation: Observation, maximum: float | None) -> Decision:
     """After one client closes a file, another client reads the new bytes at its first open.
 
-    Every restore on more than one node relies on close-to-open consistency. The test uses new and rewritten files. In
-    an advisory part of the test, two clients append records to one file in turn, and no record may be missing or
-    damaged.
+    Every restore on more than one node relies on this property (close-to-open consistency). The test uses new and
+    rewritten files. In an advisory part of the test, two clients take turns to append records to one file. No record
+    may be missing or damaged.
     """
     return without_anomaly(observation, maximum)
 
@@ -68,12 +69,12 @@ def test_a_closed_file_is_read_on_another_client(observation: Observation, maxim
     help="A check of the target's behaviour failed",
 )
 def test_a_visible_checkpoint_is_complete(observation: Observation, maximum: float | None) -> Decision:
-    """When another client sees that a checkpoint is committed, it finds every file, complete, within 10 s of the
-    commit.
+    """When another client sees that a checkpoint is committed, every file is complete within 10 s of the commit.
 
-    Jobs that evaluate or serve a model wait for its next checkpoint and load it immediately. The test commits by a
-    marker file, by renaming the directory, and by overwriting a file that names the newest checkpoint. The other client
-    looks for the checkpoint before the commit, opens each file as soon as it is visible, and compares every byte.
+    Jobs that evaluate or serve a model wait for its next checkpoint and load it immediately. The test uses three kinds
+    of commit: a marker file, a rename of the directory, and an overwritten file that names the newest checkpoint. The
+    other client looks for the checkpoint before the commit, opens each file as soon as the file is visible, and
+    compares every byte.
     """
     return without_anomaly(observation, maximum)
 
@@ -89,11 +90,11 @@ def test_a_visible_checkpoint_is_complete(observation: Observation, maximum: flo
     also_known_as=("NVIDIA HSS17", "NVIDIA N-012 (check attributes)"),
 )
 def test_no_client_uses_stale_names(observation: Observation, maximum: float | None) -> Decision:
-    """One second after a change all clients agree on names, sizes and times, including new names.
+    """One second after a change, all clients see the same names (including new names), sizes and times.
 
     Jobs wait at a barrier and then open a file from another node. A client that caches attributes or names for longer
-    misses the checkpoint or finds an old one. The verdict states the measured time, the caching time set by the
-    client's mount options, and the option that shortens it.
+    does not see the checkpoint, or sees an old one. The verdict states the measured time, the caching time set by the
+    client's mount options, and the option that shortens the caching time.
     """
     return with_cache_promise(without_anomaly(observation, maximum), observation)
 
@@ -110,7 +111,7 @@ def test_no_client_uses_stale_names(observation: Observation, maximum: float | N
 def test_exactly_one_creator_succeeds(observation: Observation, maximum: float | None) -> Decision:
     """Of several processes that create the same name exclusively (O_EXCL), exactly one succeeds.
 
-    Software uses such files as locks: two winners would write the same checkpoint.
+    Software uses such files as locks. If two processes succeeded, both would write the same checkpoint.
     """
     return without_anomaly(observation, maximum)
 
@@ -127,8 +128,8 @@ def test_exactly_one_creator_succeeds(observation: Observation, maximum: float |
 def test_direct_and_buffered_access_agree(observation: Observation, maximum: float | None) -> Decision:
     """O_DIRECT works in blocks of 512 B and 4 KiB, and sees the same bytes as buffered access.
 
-    Fast writers write whole blocks directly and append the rest through the cache. Advisory: software can use buffered
-    access instead.
+    Fast writers write whole blocks with O_DIRECT, and the remaining bytes through the page cache. Advisory: software
+    can use buffered access instead.
     """
     return without_anomaly(observation, maximum)
 
@@ -158,7 +159,7 @@ def test_files_can_be_mapped(observation: Observation, maximum: float | None) ->
     help="A check of the target's behaviour failed",
 )
 def test_a_small_file_is_overwritten_without_garbage(observation: Observation, maximum: float | None) -> Decision:
-    """A small file that is overwritten in place shows its old text, its new text or an empty file, never a mixture.
+    """While a small file is overwritten in place, it has its old text, its new text or no bytes, never a mixture.
 
     Software keeps the name of the latest checkpoint in such a file.
     """
@@ -175,9 +176,10 @@ def test_a_small_file_is_overwritten_without_garbage(observation: Observation, m
     help="A check of the target's behaviour failed",
 )
 def test_several_writers_fill_one_file(observation: Observation, maximum: float | None) -> Decision:
-    """If writers fill different parts of one file, in any order, no byte is lost or damaged; holes read as zeros.
+    """If several writers write different parts of one file, in any order, no byte is lost or damaged.
 
-    Some software saves all ranks' shards into one file, each at a separate offset.
+    Parts that nobody has written (holes) read as zeros. Some software saves all ranks' shards into one file, each at a
+    separate offset.
     """
     return without_anomaly(observation, maximum)
 
@@ -194,9 +196,9 @@ def test_several_writers_fill_one_file(observation: Observation, maximum: float 
 def test_a_copy_of_a_new_file_is_complete(observation: Observation, maximum: float | None) -> Decision:
     """A copy of a file that was just written contains every byte, even if the writer has not called fsync.
 
-    Copy tools query the file system for the parts of a file that contain data, or let the file system copy or clone the
-    file. If a file system ignores data that it has not stored yet, the copy contains zeros and no error is reported.
-    Advisory.
+    Copy tools ask the file system which parts of a file contain data, or let the file system copy or clone the file.
+    Some file systems ignore data that is not yet on the storage. The copy then contains zeros, and no error is
+    reported. Advisory.
     """
     return without_anomaly(observation, maximum)
 
@@ -211,9 +213,9 @@ def test_a_copy_of_a_new_file_is_complete(observation: Observation, maximum: flo
     help="A check of the target's behaviour failed",
 )
 def test_concurrent_truncation_does_not_hang(observation: Observation, maximum: float | None) -> Decision:
-    """Processes that concurrently open the same file with O_TRUNC all return promptly.
+    """If processes concurrently open the same file with O_TRUNC, all opens return promptly.
 
-    On one network file system such a job hung for 35 hours.
+    On one network file system, a job that did this hung for 35 hours.
     """
     return without_anomaly(observation, maximum)
 
@@ -262,9 +264,9 @@ def test_large_files_are_read_at_their_offsets(observation: Observation, maximum
 def test_every_name_is_listed_once(observation: Observation, files_of_host: FilesOfHost | None) -> Decision:
     """A directory of 10,000 files lists each name exactly once, and a listing after a change shows the change.
 
-    If a listing omits a name, a restore misses a shard; if it shows a removed name, a clean-up fails. The test also
-    measures the rate at which one client creates files. At this rate, each host of the run must be able to create all
-    of its files of one checkpoint within the save limit.
+    If a listing omits a name, a restore misses a shard. If a listing shows a removed name, a clean-up fails. The test
+    also measures the rate at which one client creates files. At this rate, each host of the run must be able to create
+    all of its files of one checkpoint within the save limit.
     """
     return creates_in_time(without_anomaly(observation, None), observation, files_of_host)
 
@@ -278,10 +280,10 @@ def test_every_name_is_listed_once(observation: Observation, files_of_host: File
     help="A check of the target's behaviour failed",
 )
 def test_deleting_does_not_disturb_a_reader(observation: Observation, maximum: float | None) -> Decision:
-    """A process that has a file open reads every byte of it, even after the file is deleted.
+    """A process that has a file open reads every byte of the file, even after the file is deleted.
 
-    Old checkpoints are deleted while another job may still read them. Another client may get ESTALE, but never wrong
-    bytes.
+    Old checkpoints are deleted while another job may still read them. If another client deletes the file, the read may
+    fail with ESTALE, but never returns wrong bytes.
     """
     return without_anomaly(observation, maximum)
 
@@ -318,10 +320,10 @@ def test_acknowledged_saves_survive(observation: Observation, maximum: float | N
     help="A check of the target's behaviour failed",
 )
 def test_acknowledged_bytes_are_never_missing(observation: Observation, maximum: float | None) -> Decision:
-    """If write, fsync and close return without an error, the bytes are stored; otherwise one of them reports the error.
+    """If write, fsync and close return no error, the bytes are stored; otherwise one of them returns the error.
 
-    Some storage reports a full quota or volume only at fsync or close; storage that never reports it loses checkpoints
-    silently.
+    Some storage reports a full quota or volume only at fsync or close. Storage that never reports the error loses
+    checkpoints, and the job does not notice the loss.
     """
     return without_anomaly(observation, maximum)
 
@@ -337,7 +339,7 @@ def test_acknowledged_bytes_are_never_missing(observation: Observation, maximum:
 def test_a_full_volume_loses_no_checkpoint(observation: Observation, maximum: float | None) -> Decision:
     """If the volume fills during a save, the previous checkpoint loads, and the next save works once there is space.
 
-    The failed save must not get the name of a complete one, and the error must reach the saving process.
+    The failed save must not have the name of a complete save, and the error must reach the saving process.
     """
     return without_anomaly(observation, maximum)
 
@@ -351,11 +353,12 @@ def test_a_full_volume_loses_no_checkpoint(observation: Observation, maximum: fl
     help="FULL, COMMIT-FULL: a full volume damages checkpoints",
 )
 def test_a_commit_without_space_loses_nothing(observation: Observation, maximum: float | None) -> Decision:
-    """If the volume is full during a commit, the previous checkpoint stays, and saves work after space is freed.
+    """If the volume is full during a commit, the previous checkpoint remains, and saves work after space is freed.
 
-    A volume can become full when the data are durable, but the metadata, the marker or the pointer to the newest
-    checkpoint are not. Before each of these phases in turn, the test fills the volume. The pointer must then name the
-    previous checkpoint or the new one. The test frees the space and saves again.
+    A save has four phases: the data, the metadata, the marker, and the pointer (the file that names the newest
+    checkpoint). The volume can become full when the data are durable, but the later phases are not. The test fills the
+    volume before each phase in turn. The pointer must then name the previous checkpoint or the new one. The test frees
+    the space and saves again.
     """
     return without_anomaly(observation, maximum)
 

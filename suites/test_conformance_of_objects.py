@@ -47,8 +47,8 @@ def test_a_change_is_visible_immediately_on_every_client(observation: Observatio
     """After an object is put, overwritten or deleted, GET, HEAD and LIST of every client show the change immediately.
 
     A job on another node may restore a checkpoint right after its save. In the test, the clients look for each object
-    before it exists, and read its old bytes before an overwrite. If a cache remembers that the object was missing, the
-    job finds no checkpoint; if a cache returns the old bytes, the job restores an old checkpoint.
+    before it exists, and read the object's old bytes before an overwrite. If a cache then still reports the object as
+    missing, the job finds no checkpoint. If a cache returns the old bytes, the job restores an old checkpoint.
     """
     return without_anomaly(observation, maximum)
 
@@ -65,8 +65,9 @@ def test_a_change_is_visible_immediately_on_every_client(observation: Observatio
 def test_exactly_one_creator_of_an_object_succeeds(observation: Observation, maximum: float | None) -> Decision:
     """Of many clients that create the same object with If-None-Match, exactly one succeeds; the others get an error.
 
-    Software takes locks and commits checkpoints in this way. Two winners would write the same checkpoint. A store that
-    ignores the condition overwrites a committed checkpoint. The test creates objects in one request and in parts.
+    Software takes locks and commits checkpoints in this way. If two clients succeeded, both would write the same
+    checkpoint. A store that ignores If-None-Match overwrites a committed checkpoint. The test creates objects in one
+    request and by multipart uploads.
     """
     return without_anomaly(observation, maximum)
 
@@ -83,7 +84,8 @@ def test_exactly_one_creator_of_an_object_succeeds(observation: Observation, max
 def test_exactly_one_update_of_an_object_succeeds(observation: Observation, maximum: float | None) -> Decision:
     """Of many clients that update an object with If-Match, exactly one succeeds; an older ETag is refused.
 
-    Pointers to the newest checkpoint are moved in this way. With two winners one update is lost silently.
+    Software changes its pointer to the newest checkpoint in this way. If two clients succeeded, one of the updates
+    would be lost without an error.
     """
     return without_anomaly(observation, maximum)
 
@@ -101,7 +103,8 @@ def test_a_multipart_upload_is_atomic(observation: Observation, maximum: float |
 
     Every large shard is saved in this way. The test sends parts out of order, sends some parts again, and ends a
     process before it completes its upload. An object that appears early, or contains a wrong part, is a damaged
-    checkpoint. If no listing shows an abandoned upload, nobody can remove it, and it takes space for ever.
+    checkpoint. If no listing shows an abandoned upload, nobody can remove the upload, and it occupies space
+    permanently.
     """
     return without_anomaly(observation, maximum)
 
@@ -134,9 +137,9 @@ def test_parts_have_the_limits_of_s3(observation: Observation, maximum: float | 
 def test_damaged_bytes_are_refused_on_arrival(observation: Observation, maximum: float | None) -> Decision:
     """An object or part whose bytes do not match the digest sent with it is refused and is not stored.
 
-    Clients send digests so that damage in transit is found at the save, not at the restore. The test sends wrong
-    Content-MD5, CRC-32, CRC-32C, CRC-64/NVME and SHA-256. The store must return the checksums that it received, on
-    request.
+    Clients send digests so that damage in transit is detected at the save, not at the restore. The test sends wrong
+    values of Content-MD5, CRC-32, CRC-32C, CRC-64/NVME and SHA-256. On request, the store must also return the
+    checksums that it received.
     """
     return without_anomaly(observation, maximum)
 
@@ -152,8 +155,8 @@ def test_damaged_bytes_are_refused_on_arrival(observation: Observation, maximum:
 def test_a_range_request_returns_exactly_that_range(observation: Observation, maximum: float | None) -> Decision:
     """A read of a range returns exactly its bytes; ranges that are read with one ETag belong to one version.
 
-    Restores read shards in ranges, from many clients. A range that is shifted, or of another version, gives wrong
-    weights without an error.
+    Restores read shards in ranges, from many clients. If a range is shifted or belongs to another version, the job
+    restores wrong weights without an error.
     """
     return without_anomaly(observation, maximum)
 
@@ -167,10 +170,10 @@ def test_a_range_request_returns_exactly_that_range(observation: Observation, ma
     help="A check of the object store failed",
 )
 def test_an_overwritten_object_contains_one_writers_bytes(observation: Observation, maximum: float | None) -> Decision:
-    """While 16 writers overwrite one object, and after the last write, every read returns the complete bytes of one
-    writer.
+    """While 16 writers overwrite one object, and afterwards, every read returns the complete bytes of one writer.
 
-    Updates of pointers and repeated saves overwrite objects. A mixture of two writers is a damaged checkpoint.
+    Software overwrites objects when it updates a pointer or repeats a save. An object that mixes the bytes of two
+    writers is a damaged checkpoint.
     """
     return without_anomaly(observation, maximum)
 
@@ -184,7 +187,7 @@ def test_an_overwritten_object_contains_one_writers_bytes(observation: Observati
     help="A check of the object store failed",
 )
 def test_a_listing_contains_every_object_once(observation: Observation, maximum: float | None) -> Decision:
-    """A listing of more than 1,000 objects names each exactly once, in order, also while others are written.
+    """A listing of more than 1,000 objects names each exactly once, in order, even while other objects are written.
 
     Software finds and removes checkpoints by listings. If a listing omits a key, a restore misses a shard, or the
     object is never removed. The test also uses delimiters, keys of 1,024 bytes, keys in other alphabets and keys with
@@ -221,8 +224,9 @@ def test_large_objects_are_complete_on_every_client(observation: Observation, ma
 def test_many_clients_find_a_checkpoint_concurrently(observation: Observation, maximum: float | None) -> Decision:
     """When many clients look for one checkpoint at the same moment, all find it, and none is refused.
 
-    After a restart every rank of a job lists the checkpoint and reads its marker in the same second. A store may first
-    answer 503. If it still refuses repeated requests, or shows only a part of the checkpoint, the job cannot start.
+    After a restart every rank of a job lists the checkpoint and reads its marker in the same second. The store may
+    answer 503 at first. If the store still refuses the repeated requests, or shows only a part of the checkpoint, the
+    job cannot start.
     """
     return without_anomaly(observation, maximum)
 
@@ -239,6 +243,6 @@ def test_every_request_ends_in_time(observation: Observation, maximum: float | N
     """No request that a checkpoint makes takes more than 300 s, and every request gets an answer.
 
     Every kind of request is timed separately. If the store does not answer a request, the check ends the request and
-    names its object.
+    names the requested object.
     """
     return without_anomaly(observation, maximum)

@@ -102,9 +102,9 @@ def test_the_cluster_restarts_within_the_load_limit(
 
     After a failure, the accelerators of every copy of the model read. LOAD measures one copy; STORM measures the copies
     that the ranks of the run form. If the cluster has more copies, the time is a projection: the bytes of all copies at
-    the rate of STORM's slowest load. More clients may get a higher rate, so a projection beyond the limit is reported
-    and does not fail RESTART. With ZeRO-1, each copy reads the model files and its own part of the optimizer states;
-    with ZeRO-3, each copy reads the complete checkpoint.
+    the rate of STORM's slowest load. More clients may reach a higher rate. A projection above the limit is therefore
+    reported, but RESTART does not fail. With ZeRO-1, each copy reads the model files and its own part of the optimizer
+    states; with ZeRO-3, each copy reads the complete checkpoint.
     """
     if no_time := _no_time(storm, measurement.cache):
         return no_time
@@ -159,9 +159,9 @@ def test_ranks_load_files_of_another_host_within_the_limit(
 ) -> Decision:
     """A load ends within the load limit when each rank reads what a rank of another host wrote.
 
-    After a failure ranks run on other hosts, so data that a client or a nearby server cached from its own writes must
-    not speed up the load. With one host, each rank reads its neighbour's files, uncached. Every byte is compared with
-    what that other rank wrote.
+    After a failure, ranks run on other hosts. A client or a nearby server may have cached data from its own writes, and
+    this cache must not speed up the load. If the run has one host, each rank reads its neighbor's files, uncached.
+    Every byte is compared with the byte that the other rank wrote.
     """
     if no_time := _no_time(shifted, measurement.cache):
         return no_time
@@ -184,9 +184,9 @@ def test_a_different_number_of_ranks_loads_the_checkpoint(measurement: Measureme
     """Half as many ranks, and twice as many readers per file, load the checkpoint within the load limit.
 
     After a failure, training may continue with fewer or with more nodes. Two cases are tested: half of the ranks read
-    the files of two ranks each, and two readers share each file. With engine dcp, separate launches have half and twice
-    as many ranks, and the library loads and reshards. Every load is uncached, and every byte is compared with the saved
-    byte.
+    the files of two ranks each, and two readers share each file. With the engine dcp, separate launches have half and
+    twice as many ranks, and the library loads the checkpoint and distributes it to these ranks. Every load is uncached,
+    and every byte is compared with the saved byte.
     """
     patterns = measurement.patterns
     if patterns and patterns.resized:
@@ -215,11 +215,11 @@ def test_two_jobs_save_at_the_same_time(
 ) -> Decision:
     """Two jobs that save at the same time both save within the save limit.
 
-    Jobs usually share storage. Each half of the ranks is a job, and both jobs write at a limited rate, the pace. It is
-    1.25 times the rate that half of the cluster needs to meet the save limit. A save that the storage does not delay
-    therefore takes 80 % of the limit. Each job saves three times while the other one keeps saving. A storage that
-    serves both jobs passes; a storage that starves one of them fails. The pace follows from the cluster, so faster
-    clients do not change the verdict.
+    Jobs usually share storage. In the test, each half of the ranks is a job, and each job writes at a limited rate, the
+    pace. The pace is 1.25 times the rate that half of the cluster needs to meet the save limit. A save that the storage
+    does not delay therefore takes 80 % of the limit. Each job saves three times while the other job keeps saving.
+    Storage that serves both jobs passes; storage that slows one of them too much fails. The pace follows from the
+    cluster, so faster clients do not change the verdict.
     """
     paced = _paced(neighbour.pace, measurement, limits)
     if isinstance(paced, Decision):
@@ -264,11 +264,11 @@ def test_saves_and_data_loading_both_meet_their_rates(
 ) -> Decision:
     """During saves the data loader of each host delivers its rate, and each save ends within the save limit.
 
-    Training reads its data from the same storage. A save that starves the data loaders delays the next steps; data
-    loaders that slow a save stop all ranks. All ranks save at a limited rate, so that an undelayed save takes 0.8 of
-    the save limit. The data loader of every host reads random samples from uncached files into a queue. Simulated
-    training takes samples from this queue at the rate --ckpt-suite=contention:loader-rate; the queue must never be
-    empty. The 99th percentile of the read times is only reported.
+    Training reads its data from the same storage. If a save slows the data loaders, the next training steps are late.
+    If data loaders slow a save, all ranks wait. In the test, all ranks save at a limited rate, so that an undelayed
+    save takes 0.8 of the save limit. The data loader of every host reads random samples from uncached files into a
+    queue. Simulated training takes samples from this queue at the rate --ckpt-suite=contention:loader-rate; the queue
+    must never be empty. The 99th percentile of the read times is reported but not judged.
     """
     paced = _paced(mixed.pace, measurement, limits)
     if isinstance(paced, Decision):
@@ -313,9 +313,9 @@ def test_saves_and_data_loading_both_meet_their_rates(
 
 
 def _resized(found: Resized, measurement: Measurement, limits: ClusterLimits) -> Decision:
-    """Return the decision on the loads by half and by twice as many ranks.
+    """Return the decision on the loads by half as many and by twice as many ranks.
 
-    If one of them fails, the decision is "failed", even if the other one could not be performed.
+    If one of these loads fails, the decision is "failed", even if the other load could not be performed.
     """
     loads = found.loads
     detail = tuple(_describe(name, each) for name, each in loads.items())
@@ -336,7 +336,7 @@ def _resized(found: Resized, measurement: Measurement, limits: ClusterLimits) ->
 
 
 def _paced(pace: SavePace | None, measurement: Measurement, limits: ClusterLimits) -> tuple[float, str] | Decision:
-    """Return the limit in seconds of saves at a limited rate (the pace), and a description of the pace.
+    """Return (limit in seconds, description of the pace) for saves at a limited rate, the pace.
 
     If the pace is missing or too slow for the cluster, return the decision "not decided" instead.
     """
@@ -367,9 +367,10 @@ def _describe_pace(pace: SavePace) -> str:
 
 
 def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
-    """Return a decision if the times of the pattern's loads do not count; None otherwise.
+    """Return a decision if the load times of ``found`` do not count; None if they count.
 
-    They do not count if loaded bytes are wrong or missing, or if it is not proven that they came from the storage.
+    Load times do not count if loaded bytes are wrong or missing, or if nothing proves that the bytes came from the
+    storage.
     """
     detail = (found.reads,)
     if wrong := wrong_bytes(found.integrity, detail) or missing_bytes(found.integrity, detail):
@@ -383,9 +384,9 @@ def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
 def _within(
     measurement: Measurement, patterns: dict[str, LoadPattern], limits: ClusterLimits, maximum: float
 ) -> Decision:
-    """Return the decision for the slowest load of all patterns. The limit is ``maximum`` times the load limit.
+    """Return the decision for the slowest load of all load patterns.
 
-    The limit is scaled with the size of the run's checkpoint.
+    The limit is ``maximum`` times the load limit, scaled with the size of the run's checkpoint.
     """
     share = measurement.share
     limit = limits.load_limit_seconds * maximum * share

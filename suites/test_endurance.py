@@ -48,9 +48,9 @@ def test_saves_stay_fast_for_hours(
 ) -> Decision:
     """In hours of continuous saves, the last quarter of the saves has at least 90 % of the rate of the first quarter.
 
-    Training saves for months. Caches fill, flash erases before it writes, drives heat up, and free space fragments.
-    Storage that is fast for ten saves may therefore be slow after a thousand. Checkpoints are saved one after another
-    for --ckpt-suite=endurance:duration; the newest two are kept.
+    Training saves for months. Caches fill, flash must erase blocks before it writes, drives heat up, and free space
+    fragments. Storage that is fast for ten saves may therefore be slow after a thousand. Checkpoints are saved one
+    after another for --ckpt-suite=endurance:duration; the newest two are kept.
     """
     if not endurance.requested_seconds:
         return not_decided("not given", "No duration given (--ckpt-suite=endurance:duration).")
@@ -97,10 +97,10 @@ def test_saves_stay_fast_for_hours(
     help="Saves become slower with time, fill level or content",
 )
 def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
-    """Within 25 consecutive saves, the times of five in sequence differ by at most 20 % and drift by at most 10 %.
+    """Within 25 saves, the times of five successive saves differ by at most 20 % and drift by at most 10 %.
 
-    Only a steady state predicts the times of later saves. A round is one save; the report gives the number of the save
-    that completes the first such sequence.
+    Only a steady state predicts the times of later saves. A round is one save. The report gives the number of the save
+    that completes the first such sequence of five.
     """
     found = measurement.patterns.endurance if measurement.patterns else None
     if found is None:

@@ -54,12 +54,12 @@ def test_a_failed_component_loses_no_byte_and_little_time(
 
     Drives, controllers and servers fail, some of them during a checkpoint. The operator gives two commands
     (--ckpt-actions [failover]): `fault` breaks a component at a random moment of three saves and three loads, and
-    `repair` repairs it. A save or load may end with an error. Such a save must not be committed, and every earlier
-    checkpoint must load completely after the repair. If the commit itself ends with an error, it may have succeeded: a
-    checkpoint that exists after the repair counts as committed. Every committed checkpoint must contain every byte. The
-    next save runs while the storage rebuilds, and takes at most 1.5 times the save limit. A rank stalls while it moves
-    no byte and none of its calls ends. Only the time that exceeds the longest stall of an undisturbed save or load
-    counts.
+    `repair` repairs it. A save or load may end with an error. A save that ends with an error must not be committed.
+    Every earlier checkpoint must load completely after the repair. If the commit itself ends with an error, it may have
+    succeeded: if the checkpoint exists after the repair, it counts as committed. Every committed checkpoint must
+    contain every byte. The next save runs while the storage rebuilds, and takes at most 1.5 times the save limit. A
+    rank stalls while it moves no byte and none of its calls ends. The longest stall of an undisturbed save or load is
+    subtracted from each stall.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_NEXT_SAVE
     detail = tuple(_detail(failover, limit))
@@ -129,7 +129,7 @@ def _name(trial: FailoverTrial, number: int) -> str:
 def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
     """Return the decision "failed" if bytes are wrong or missing, or a checkpoint is lost or wrongly committed.
 
-    Return None otherwise.
+    Return None if none of these faults was found.
     """
     if decided := wrong_bytes(found.integrity, detail):
         return decided
@@ -155,7 +155,7 @@ def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
 def _too_slow(
     found: Failover, measurement: Measurement, limit: float, maximum: float, detail: tuple[str, ...]
 ) -> Decision | None:
-    """Return the decision on a rank that stalled too long, or on a save after a repair that was too slow.
+    """Return a decision if a rank stalled too long, or if a save after a repair was too slow.
 
     Return None if neither happened.
     """

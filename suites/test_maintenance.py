@@ -51,9 +51,9 @@ def test_an_upgrade_does_not_interrupt_service(
     """While the storage restarts or is upgraded, saves and loads succeed, and saves take at most 1.5 times the limit.
 
     Storage is maintained while jobs run: servers are restarted one after the other. The operator gives a command that
-    does this (--ckpt-actions [upgrade] command). The command is run once, at a random moment of a save. Saves and loads
-    take turns until the command has returned. No save or load may fail, every loaded byte must be right, and each save
-    takes at most 1.5 times the save limit.
+    restarts or upgrades the storage (--ckpt-actions [upgrade] command). The command is run once, at a random moment of
+    a save. Saves and loads take turns until the command has returned. No save or load may fail, every loaded byte must
+    be right, and each save takes at most 1.5 times the save limit.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_UPGRADE_SAVE
     detail = tuple(_detail_of_upgrade(upgrade, limit))
@@ -106,9 +106,9 @@ def test_a_snapshot_contains_a_complete_commit_or_none(snapshots: Snapshots, max
 
     Backups and clones are taken during writes. The operator gives a command that takes a snapshot (--ckpt-actions
     [snapshot] take). The command is run at a random moment of each of six saves. The snapshot must contain the
-    previously committed checkpoint completely. If the snapshot shows the new save as committed, the new checkpoint must
-    be complete, too. In the median, a save with a snapshot takes at most 10 % longer than the preceding save without a
-    snapshot.
+    previously committed checkpoint completely. If the snapshot shows the new checkpoint as committed, the new
+    checkpoint must be complete, too. In the median, a save with a snapshot takes at most 10 % longer than the preceding
+    save without a snapshot.
     """
     detail = tuple(_detail_of_snapshots(snapshots))
     if decided := wrong_bytes(snapshots.integrity, detail) or _wrong_clone(snapshots, detail):
@@ -177,8 +177,8 @@ def _wrong_clone(found: Snapshots, detail: Sequence[str]) -> Decision | None:
 def _cost(found: Snapshots, compared: int, maximum: float, detail: Sequence[str]) -> Decision:
     """Return the decision on the time that a snapshot adds to a save; ``compared`` is the number of compared bytes.
 
-    A median above ``maximum`` fails only if each of the six saves with a snapshot was slower than the one before it. By
-    chance, this happens in one of 64 runs.
+    A median above ``maximum`` fails only if each of the six saves with a snapshot was slower than the save before it.
+    By chance, this happens in one of 64 runs.
     """
     costs = [trial.cost for trial in found.trials]
     cost = max(0.0, statistics.median(costs))

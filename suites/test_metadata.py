@@ -45,14 +45,14 @@ _CACHED_NAMES = {
     help="STALE, VISIBLE, NAMES on NFS",
 )
 def test_many_names_are_complete(metadata: Metadata, measurement: Measurement, limits: ClusterLimits) -> Decision:
-    """All ranks together create, look up, list and remove empty files in directories, and no name is missing or stays.
+    """All ranks together create, look up, list and remove empty files; no name is missing, and none remains.
 
-    The default is 100,000 files in 1,000 directories. Every created name is found by stat and is listed once. A removed
-    name is not listed any more, and no call fails. The rate of each kind of call is reported: all ranks call at the
-    same time, and the slowest rank counts. Then one rank removes three directories one after another, as libraries
-    remove old checkpoints. Each has as many files as a checkpoint of the plan. The times of the removals are reported
-    next to the interval between saves. Advisory: no limit on these rates is published, and they depend on the number of
-    ranks.
+    The default is 100,000 files in 1,000 directories. Every created name must be found by stat and listed once. A
+    removed name must no longer be listed, and no call may fail. The rate of each kind of call is reported: all ranks
+    call at the same time, and the slowest rank counts. Then one rank removes three directories one after another, as
+    libraries remove old checkpoints. Each of the three directories has as many files as a checkpoint of the plan. The
+    times of the removals are reported next to the interval between saves. Advisory: no limit on these rates is
+    published, and they depend on the number of ranks.
     """
     detail = tuple(_described(metadata, measurement, limits))
     if metadata.faults:

@@ -68,9 +68,9 @@ def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -
 
     A synchronous save stops every accelerator until the slowest rank has made its files durable and the checkpoint is
     committed. The save limit is the save budget times the interval between checkpoints; the interval follows from the
-    failure rate of a cluster of this size. Every save must meet the limit, not their mean: one slow save stops the
-    whole cluster. If --ckpt-confidence permits misses, that number of saves may miss the limit, and the verdict states
-    how many did.
+    failure rate of a cluster of this size. The limit applies to every save and not to the mean, because one slow save
+    stops the whole cluster. If --ckpt-confidence permits misses, the permitted number of saves may miss the limit. The
+    verdict then states how many did.
     """
     return within(saves, limits.save_limit_seconds, limits.reason("save_limit_seconds"), limits.stated.assurance)
 
@@ -92,8 +92,8 @@ def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -
 
     After each failure all ranks load the last checkpoint before training continues. The load limit is the load budget
     times the mean time to failure. The clock stops when the slowest rank has all its tensors in memory. A load with
-    missing bytes does not count. If --ckpt-confidence permits misses, that number of loads may miss the limit, and the
-    verdict states how many did.
+    missing bytes does not count. If --ckpt-confidence permits misses, the permitted number of loads may miss the limit.
+    The verdict then states how many did.
     """
     return within(loads, limits.load_limit_seconds, limits.reason("load_limit_seconds"), limits.stated.assurance)
 
@@ -112,9 +112,9 @@ def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -
 def test_every_loaded_byte_matches(measurement: Measurement) -> Decision:
     """Every loaded byte matches the byte that was saved.
 
-    Checkpoint loaders do not detect silent corruption: a flipped bit, a torn write or a stale page ends in wrong
-    weights. So the test compares every byte of every loaded tensor with the saved byte, outside the clock, and names
-    each fault by file, tensor, offset and kind. No fault is tolerated.
+    Checkpoint loaders do not detect silent corruption: a flipped bit, a torn write or a stale page gives wrong weights.
+    The test therefore compares every byte of every loaded tensor with the saved byte. The comparison is not timed. Each
+    fault is reported with file, tensor, offset and kind. No fault is tolerated.
     """
     integrity, failure = measurement.integrity, measurement.failure
     if failure and failure.errno in _LOST and failure.kind == "error" and is_decided_by(failure, "load"):
@@ -155,11 +155,12 @@ def test_loads_are_read_from_the_storage(measurement: Measurement) -> Decision:
     """At most 1 % of the data to be read is in the client's page cache.
 
     A restore follows a failure: hosts have rebooted, ranks have moved. A load from the client's own memory does not
-    measure the storage. Before every load the test counts the cached pages of its files, and on a loop device also
-    those of the file below it. Then it drops the cached names and attributes of files. A target in the host's memory
-    fails. If the kernel does not show how much of the target is cached, the verdict names another proof. Such a proof
-    is a load by hosts that never had the files, or timed reads by this client (with and without a drop) and by another
-    client, or more bytes moved between the save and the load than all caches can store.
+    measure the storage. Before every load, the test counts the cached pages of the checkpoint's files. On a loop
+    device, the cached pages of the device's backing file are counted, too. Then the test drops the cached names and
+    attributes of files. A target in the host's memory fails. If the kernel does not show how much of the target is
+    cached, the verdict names another proof. There are three such proofs: loads by hosts that never had the files; timed
+    reads by this client (with and without a drop of its cache) and by another client; or more bytes moved between the
+    save and the load than all caches can store.
     """
     cache = measurement.cache
     if cache and (memory := next((s for s in cache.storages if s.memory), None)):
@@ -223,11 +224,11 @@ def test_saves_are_durable(durability: Durability, measurement: Measurement) -> 
     """A save ends when fsync has returned for every file and directory and the checkpoint is committed.
 
     Data in a client's memory is not a checkpoint. Each rank calls fsync on its files. Then one rank of each host calls
-    fsync on the directory, and one rank renames the directory to its final name and calls fsync on the parent
+    fsync on the directory. To commit, one rank renames the directory to its final name and calls fsync on the parent
     directory. If the target refuses to rename a directory, a marker file in the directory commits the checkpoint. The
-    time of a save includes all these steps. Before and after the saves each rank fsyncs a test file, and the kernel
-    must then count no dirty page of it. If the file system shows no such count, the certificate states that the effect
-    of fsync was not observable.
+    time of a save includes all these steps. Before and after the saves, each rank writes and fsyncs a test file. After
+    the fsync, the kernel must count no dirty page of the test file. If the file system does not provide this count, the
+    certificate states that the effect of fsync was not observable.
     """
     if durability.observed in ("declared by the library", "unseen"):
         because = "No measurement shows that files became durable" + (
@@ -355,7 +356,7 @@ def test_no_rank_is_a_straggler(measurement: Measurement, maximum: float) -> Dec
     help="REPEAT: times vary",
 )
 def test_repeated_operations_take_the_same_time(measurement: Measurement, maximum: float) -> Decision:
-    """The times of the saves, and of the loads, vary by at most 10 % (coefficient of variation).
+    """The times of the saves, and the times of the loads, vary by at most 10 % (coefficient of variation).
 
     Storage whose times vary may meet a limit today and miss it tomorrow. Advisory: published procurements require 5 to
     10 %.
@@ -439,8 +440,9 @@ def test_deleting_does_not_slow_a_save(retention: Retention, maximum: float) -> 
 def test_throughput_does_not_depend_on_content(data: DataEffect, maximum: float) -> Decision:
     """Unique, incompressible data take at most 5 % longer than the same amount of constant data.
 
-    Checkpoints neither compress nor repeat. This test finds storage that is fast only for data that compress or repeat;
-    all other requirements use unique data. Measured with --ckpt-suite=performance:data-pairs. Advisory.
+    Checkpoints contain data that neither compress nor repeat. This test finds storage that is fast only for data that
+    compress or repeat. All other requirements use unique data. Measured with --ckpt-suite=performance:data-pairs.
+    Advisory.
     """
     pairs = {
         "save": (data.unique_save_seconds, data.constant_save_seconds),
@@ -462,9 +464,9 @@ def test_throughput_does_not_depend_on_content(data: DataEffect, maximum: float)
 
 
 def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
-    """Return the decision on cold loads for a target that declares that its clients do not cache their reads.
+    """Return the decision on uncached loads for a target that declares that its clients do not cache their reads.
 
-    If there is a stronger proof, the verdict names this proof instead of the declaration.
+    If there is a stronger proof than the declaration, the verdict also names this proof.
     """
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
@@ -476,7 +478,10 @@ def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
 
 
 def _cold_without_cache_probe(measurement: Measurement, cache: CacheFacts) -> Decision:
-    """Return the decision on cold loads by another proof, for a target whose cached pages the kernel cannot count."""
+    """Return the decision on uncached loads for a target whose cached pages the kernel cannot count.
+
+    The decision is based on another proof.
+    """
     proof = prove_cold(cache)
     if proof.found == "cached":
         return Decision(
@@ -500,9 +505,9 @@ def _resident(operation: Operation) -> float:
 
 
 def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
-    """Return a sentence that compares the median rank of each host with the median of all ranks, slowest host first.
+    """Return a line with {host: median of its ranks / median of all ranks}, slowest host first.
 
-    It shows whether all ranks of one host are slow. The list is empty for a single host.
+    The values are times per byte, and show whether all ranks of one host are slow. The list is empty for a single host.
     """
     per_byte = {
         rank: seconds / count
@@ -522,7 +527,7 @@ def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
 
 
 def _slow_endpoints(measurement: Measurement) -> list[str]:
-    """Return a sentence for each kind of request, with its median time at each endpoint, slowest endpoint first."""
+    """Return a line for each kind of request, with the median time at each endpoint, slowest endpoint first."""
     kinds: dict[str, list[tuple[float, str]]] = {}
     for requests in measurement.requests:
         if requests.median_seconds is not None:
@@ -538,7 +543,7 @@ def _slow_endpoints(measurement: Measurement) -> list[str]:
 
 
 def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
-    """Return a sentence with the names of a rank's files; if there are more than three, the first two and the count.
+    """Return a line with the names of a rank's files; if there are more than three, the first two and the count.
 
     The list is empty if the names are unknown.
     """
@@ -558,8 +563,8 @@ def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
 def _much_faster(loads: Sequence[Operation]) -> str:
     """Return a sentence on loads that were much faster than the run's uncached loads; empty if there are none.
 
-    The time of uncached loads is the larger of two medians: of all loads, and of the first loads. A cache that fills
-    during the run makes all except the first loads fast. Medians are used because one slow load does not represent the
+    The typical time of uncached loads is the larger of two medians: of all loads, and of the first loads. If a cache
+    fills during the run, only the first loads are slow. Medians are used because one slow load does not represent the
     others.
     """
     first = loads[: max(_MINIMUM_FIRST, len(loads) // 3)]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Growth:
-    """The step from ``fewer`` clients to ``more`` clients. All rates are in bytes a second.
+    """One step of the measurement: from ``fewer`` clients to ``more`` clients. All rates are in bytes per second.
 
-    ``before`` is the median rate of fewer clients, ``after`` the median rate of more clients. ``ceiling`` is the
-    maximum rate that the vendor states; 0 if none is stated.
+    ``before`` is the median rate with ``fewer`` clients; ``after`` is the median rate with ``more`` clients.
+    ``ceiling`` is the maximum rate that the vendor states; 0 if none is stated.
     """
 
     kind: OperationKind
@@ -39,9 +39,10 @@ class Growth:
 
     @property
     def lost(self) -> float:
-        """The lost share of a doubling: 0 if twice the clients get twice the rate, 0.5 if they get the same rate.
+        """The share of the expected rate that is lost when the number of clients doubles.
 
-        If the rate reaches the ceiling, the lost share is 0.
+        The share is 0 if the rate doubles, and 0.5 if the rate does not change. It is also 0 if ``after`` reaches the
+        ceiling.
         """
         if self.ceiling and self.after >= self.ceiling:
             return 0.0
@@ -73,11 +74,11 @@ def test_throughput_grows_with_the_clients(
     """With twice the clients, saves and loads reach at least 1.8 times the rate, up to the stated maximum of the
     storage.
 
-    In each of three rounds, 1 client saves and loads its shards of the checkpoint, and so do 2, 4 … clients
-    concurrently, while the other clients wait. Clients are hosts if several take part, else ranks. The median rate at
-    each client count is compared with the median at the next count. Above the maximum rate that the vendor states
-    (--ckpt-suite=scaling:vendor-max-rate) no growth is required. Loads are cold and every byte is compared. Advisory:
-    for a cluster, the total rate of all clients decides. The growth indicates the total rate of more clients.
+    In each of three rounds, 1 client saves and loads its shards of the checkpoint, then 2, 4 … clients do so
+    concurrently. The other clients wait. Clients are hosts if several hosts take part, otherwise ranks. The median rate
+    at each client count is compared with the median at the next count. Above the maximum rate that the vendor states
+    (--ckpt-suite=scaling:vendor-max-rate) no growth is required. Loads are uncached and every byte is compared.
+    Advisory: for a cluster, the total rate of all clients decides. The growth indicates the total rate of more clients.
     """
     detail = tuple(_described(scaling, limits.stated))
     if wrong := wrong_bytes(scaling.integrity, detail) or missing_bytes(scaling.integrity, detail):
@@ -101,7 +102,7 @@ def test_throughput_grows_with_the_clients(
 
 
 def growths(found: Scaling, stated: StatedLimits) -> Iterator[Growth]:
-    """Yield every step from one client count to the next, for saves and for loads."""
+    """Yield a `Growth` for each client count and the next one, for saves and for loads."""
     for kind in KINDS:
         ceiling = stated.bytes_per_second(kind)
         middles = {clients: median(rates) for clients, rates in rates_of(found, kind).items() if rates}

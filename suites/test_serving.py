@@ -1,4 +1,4 @@
-"""Serving: replicas load only the weights, and one client writes the weights of all ranks into new files."""
+"""Serving: replicas load only the weights; one client writes the weights of all ranks into new files."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_serving_replicas_load_a_model_in_time(
 ) -> Decision:
     """Concurrent replicas of a serving engine load a model's weights within the limit, from cold caches.
 
-    The weights are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all files; each rank of a
-    replica reads a part of every file. The replicas load with read calls and from memory mappings. With each method
-    they load twice: first cold, then warm. The slowest cold load decides; every byte is compared. Advisory: serving is
-    not part of training.
+    The weights are bf16, 2 bytes per parameter, in files of at most 5 GB. Each replica reads all files; each rank of a
+    replica reads a part of every file. The replicas load by two methods: read calls and memory mappings. By each method
+    they load twice: first with cold caches, then with warm caches. The slowest cold load decides; every byte is
+    compared. Advisory: serving is not part of training.
     """
     share = serving.bytes / serving.full_bytes
     limit = (limits.stated.serving_seconds or limits.load_limit_seconds) * share
@@ -83,10 +83,11 @@ def test_serving_replicas_load_a_model_in_time(
     help="Another kind of load is too slow",
 )
 def test_one_client_consolidates_the_weights_in_time(consolidation: Consolidation, limits: ClusterLimits) -> Decision:
-    """Within the limit, one client reads the weights that all ranks wrote, and writes them again durably.
+    """Within the limit, one client reads the weights that all ranks wrote, and writes them durably into new files.
 
     Libraries that convert a distributed checkpoint into files for other software work in this way: rank 0 reads every
-    shard and rewrites it while the other ranks wait. Caches are dropped first; every byte of the copy is compared.
+    shard and rewrites it while the other ranks wait. Caches are dropped before the read; every byte of the new files is
+    compared.
     """
     share = consolidation.bytes / consolidation.full_bytes
     limit = limits.stated.consolidate_seconds * share
@@ -112,7 +113,7 @@ def _part(share: float) -> tuple[str, ...]:
 
 
 def _described(found: Serving) -> tuple[str, ...]:
-    """Return a line on the files and ranks, and a line for each method with the times of its cold and warm loads."""
+    """Return a line on files and ranks, then one line for each method with the times of cold and warm loads."""
     lines = [
         f"{format_bytes(found.bytes)} of weights (bf16) in {counted(found.files, 'file')}; "
         f"{counted(found.replicas, 'replica')} of {counted(found.readers, 'rank')} concurrently, each rank its part of "
@@ -129,7 +130,7 @@ def _described(found: Serving) -> tuple[str, ...]:
 
 
 def _again(found: Serving, cold: WeightsLoad) -> str:
-    """Return a sentence that compares the warm load, which immediately repeated ``cold``, with the cold load."""
+    """Return a sentence that compares ``cold`` with the warm load that immediately followed it."""
     warm = next((load for load in found.loads if load.is_warm and load.io_mode == cold.io_mode), None)
     if warm is None or not cold.seconds:
         return ""

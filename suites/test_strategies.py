@@ -1,4 +1,4 @@
-"""Saves during which the job continues: the training time that they cost, and the work at risk during them."""
+"""Saves during which the job continues: the training time that they cost, and the work that a failure would lose."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def test_saves_cost_training_little_time(
 ) -> Decision:
     """Of the training time that a background save costs, the part that the storage causes is at most the save limit.
 
-    An asynchronous save copies the state while training waits, then writes the copy while training continues. The copy
-    takes the same time on any storage, so it is reported and not judged. The rest of the wait, plus the delay of steps
-    during the save compared with undisturbed steps, must meet the limit of a blocking save. Steps are simulated: each
-    step waits as if for an accelerator, and changes the state that is saved. No model is trained, and no data are
-    copied from a device.
+    In an asynchronous save, training waits while the state is copied, and continues while the copy is written. The copy
+    takes the same time on any storage, so its time is reported and not judged. Two other times together must meet the
+    limit of a blocking save: the rest of the wait, and the delay of steps during the save compared with undisturbed
+    steps. Steps are simulated: each step waits as if for an accelerator, and changes the state that is saved. No model
+    is trained, and no data are copied from a device.
     """
     decision = _judge_cost(costs, measurement, limits, lambda cost: cost.added_seconds, describe_loss)
     limit = limits.save_limit_seconds * measurement.share
@@ -104,7 +104,7 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
     """Every save is committed within the interval between two checkpoints.
 
     The clock runs from the start of the save until the slowest rank has made its files durable and the checkpoint is
-    committed. If the storage takes longer, the next save must wait, and training waits with it.
+    committed. If a save takes longer than the interval, the next save must wait, and training waits too.
     """
     reason = (
         f"{limits.reason('interval_seconds')} A save that is not committed by then makes the next one wait; saves of "
@@ -130,10 +130,11 @@ def test_saves_risk_little_work(
 ) -> Decision:
     """The training time that the storage costs, plus the work that a save puts at risk, is at most the save limit.
 
-    Until a save is committed, a failure costs all work since the previous save. With k checkpoints per failure, one
-    of k intervals ends with a failure, so the cost is the time until the commit divided by k. An asynchronous save
-    that meets the limit therefore takes no more from training than a blocking save that just meets SAVE. The copy
-    of the state in the client's memory, which training waits for, is reported by BLOCKING and is not included.
+    Until a save is committed, a failure loses all work since the previous save. With k checkpoints per failure, one of
+    k intervals ends with a failure. The work at risk is therefore the time until the commit, divided by k. An
+    asynchronous save that meets the limit costs training no more than a blocking save that just meets SAVE. The state
+    is first copied in the client's memory, and training waits for this copy. Its time is reported by BLOCKING and is
+    not included here.
     """
     failures = limits.checkpoints_per_failure
     return _judge_cost(
@@ -161,10 +162,11 @@ def test_saves_risk_little_work(
 def test_a_crash_during_a_save_loses_no_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
     """When the processes of training are killed during a save in the background, no checkpoint is lost or damaged.
 
-    Jobs are cancelled, nodes fail or memory runs out, and a background save is interrupted at any moment. Processes
-    that save are killed at random moments, some after the commit. After every kill the newest committed checkpoint must
-    load completely, with every byte compared. In every second save the ranks withhold the commit until the kill: such a
-    save must not appear as a checkpoint. The hosts stay up: DURABLE judges power cuts. Small checkpoints are used.
+    A background save can be interrupted at any moment: jobs are cancelled, nodes fail, or memory runs out. The test
+    kills the saving processes at random moments, some after the commit. After every kill, the newest committed
+    checkpoint must load completely, with every byte compared. In every second save, the ranks do not commit before the
+    kill: such a save must not appear as a checkpoint. The hosts stay up: DURABLE judges power cuts. Small checkpoints
+    are used.
     """
     detail = tuple(_describe_kills(crashes))
     if decided := wrong_bytes(crashes.integrity, detail):
@@ -211,11 +213,11 @@ def test_a_crash_during_a_save_loses_no_checkpoint(crashes: Crashes, measurement
     help="A committed checkpoint did not survive",
 )
 def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
-    """When older checkpoints are deleted during a save that fails, the newest committed one loads completely.
+    """When older checkpoints are deleted during a save that fails, the newest committed checkpoint loads completely.
 
     Jobs keep a few checkpoints and delete the oldest during the next save. If that save is interrupted, only the newest
     committed checkpoint is left. During every save that CRASH-ASYNC kills, the second newest committed checkpoint is
-    deleted. After the kill, caches are dropped, the newest checkpoint is loaded and every byte is compared.
+    deleted. After the kill, caches are dropped, the newest committed checkpoint is loaded and every byte is compared.
     """
     detail = tuple(_describe_kills(crashes))
     for number, kill in enumerate(crashes.kills, start=1):
@@ -258,10 +260,11 @@ def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, meas
 def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compression, maximum: float) -> Decision:
     """Saves with a codec take at most 5 % longer than plain saves of the same content.
 
-    Compression saves bytes of storage and costs processor time of the client. Compressed and plain saves and loads take
-    turns, three of each. Caches are dropped before each load, and every byte is compared. The content compresses like
-    one measured training state: zstd stores mixed-precision states in about 0.9 of their bytes, and LZ4 does not reduce
-    them. A job's own data may compress differently. Advisory: no published limit exists.
+    A codec (such as zstd) compresses the content: it saves bytes of storage and costs processor time of the client.
+    Compressed and plain saves and loads take turns, three of each. Caches are dropped before each load, and every byte
+    is compared. The content compresses like one measured training state: zstd stores mixed-precision states in about
+    0.9 of their bytes, and LZ4 does not reduce them. A job's own data may compress differently. Advisory: no published
+    limit exists.
     """
     saves, loads = (
         statistics.median(compressed) / statistics.median(plain)
@@ -314,10 +317,10 @@ def test_a_job_saves_within_the_preemption_notice(
 ) -> Decision:
     """After a preemption notice, the state of a job is saved and committed before the job ends.
 
-    Schedulers and clouds warn a job before they end it, often two minutes ahead. Rank 0 notifies all ranks, which save
-    their state; the clock runs until that save is committed on the target. If saves run in the background, a save has
-    just begun when the notice is given. No signal is sent, and no checkpoint is loaded. Measured with
-    --ckpt-suite=strategies:preemption-notice. Advisory: the user sets the length of the notice.
+    Schedulers and clouds warn a job before they end it, often two minutes ahead. In the test, rank 0 notifies all
+    ranks, which save their state. The clock runs from the notice until this save is committed on the target. If saves
+    run in the background, another save has just begun when the notice is given. No signal is sent, and no checkpoint is
+    loaded. Measured with --ckpt-suite=strategies:preemption-notice. Advisory: the user sets the length of the notice.
     """
     limit, slowest = limits.stated.notice_seconds * measurement.share, max(preempt.committed_seconds)
     detail = [
@@ -351,11 +354,11 @@ def test_a_job_saves_within_the_preemption_notice(
     help="A save in the background costs too much",
 )
 def test_background_saves_slow_training_little(measurement: Measurement, maximum: float) -> Decision:
-    """Steps during a save take at most 5 % longer than undisturbed steps.
+    """Training steps during a save take at most 5 % longer than undisturbed steps.
 
     A save in the background takes memory bandwidth, cores and network from training. Steps during every save are
-    compared with the steps before and after it, with a 95 % interval; if the interval spans the limit, the result is
-    "not decided". Advisory: no published limit exists.
+    compared with the steps before and after the save, with a 95 % interval. If the interval contains the limit, the
+    result is "not decided". Advisory: no published limit exists.
     """
     if decided := not_saved(measurement):
         return decided

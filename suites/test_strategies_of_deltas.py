@@ -1,4 +1,4 @@
-"""Saves by deltas, which contain only changed pages: restores of whole chains, and the effect of deletions."""
+"""Saves by deltas: each delta contains only changed pages. Restores of whole chains, and the effect of deletions."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ def test_the_longest_chain_is_restored_in_time(
 ) -> Decision:
     """The longest chain, a full save and all its deltas, is restored within the load limit.
 
-    A restore from deltas reads the full save and every delta since. Caches are dropped first, and every page is
-    compared with the content of its checkpoint, so the test detects a missing, damaged or older delta. Then one delta
-    is deleted, and its file must be gone for every rank. The client's work to combine the pages is not included.
+    A restore from deltas reads the full save and every later delta of the chain. Caches are dropped first. Every page
+    is compared with the content of its checkpoint, so the test detects a missing, damaged or outdated delta. Then one
+    delta is deleted, and no rank may see its file afterwards. The time in which the client combines the pages is not
+    included.
     """
     longest = max(loads.all, key=lambda load: (measurement.bytes_of(load), load.seconds))
     limit = limits.load_limit_seconds * measurement.share
@@ -101,8 +102,8 @@ def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
     """When older checkpoints are deleted, a kept chain loads completely, and the space is freed.
 
     A chain of a full save and two deltas is saved, and all older checkpoints are deleted. Then caches are dropped, the
-    chain is loaded, and every byte is compared. If the target reports its free space and 1 GB or more was deleted, at
-    least half of the deleted bytes must be free within 10 seconds. A smaller amount is not checked, because writes of
+    chain is loaded, and every byte is compared. If the target reports its free space and at least 1 GB was deleted,
+    half of the deleted bytes or more must be free within 10 seconds. A smaller amount is not checked, because writes of
     other users would hide it.
     """
     detail = tuple(_describe_space(chains))
@@ -126,7 +127,7 @@ def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
 
 
 def _deltas_of(measurement: Measurement, checkpoint: int) -> int:
-    """Return the number of deltas that a restore of a checkpoint reads in addition to the last full save."""
+    """Return the number of deltas that a restore of a checkpoint reads after the last full save."""
     count = 0
     while measurement.save_bytes and measurement.save_bytes[checkpoint - 1 - count] != measurement.bytes:
         count += 1

@@ -1,4 +1,4 @@
-"""Saves to a local tier that drains to the target: drains, restores, and the loss of a host."""
+"""Saves to a local tier whose checkpoints are copied to the target (drained): drains, restores, and the loss of a host."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: ClusterLimits, maximum: float) -> Decision:
     """Every drain from the local tier to the target is over before the next begins, and puts little work at risk.
 
-    Training waits until a checkpoint is saved to the local tier; every N-th is drained to the target while training
-    continues. If only the target survives a failure, all work since the last drain is lost. So the limit follows from
-    the failure rate of the cluster, the share of failures that only the target survives, and the cost of saves for
-    training. Saves to the local tier during a drain may take at most 10 % longer than undisturbed ones, or must still
-    meet the save limit.
+    Training waits until a checkpoint is saved to the local tier. Every N-th checkpoint is copied to the target
+    (drained) while training continues. If only the target survives a failure, all work since the last drain is lost.
+    The limit therefore follows from three values: the failure rate of the cluster, the share of failures that only the
+    target survives, and the cost of saves for training. A save to the local tier during a drain may take at most 10 %
+    longer than an undisturbed save, or must still meet the save limit.
     """
     rule = measurement.drains
     if decided := not_saved(measurement, lanes=(BACKGROUND,)):
@@ -117,8 +117,8 @@ def test_a_restore_uses_the_newest_complete_checkpoint(tiers: Tiers) -> Decision
 
     If the local tier has a newer checkpoint than the target, the checkpoint of the local tier is loaded. Then the files
     of one rank are deleted from the local tier, as if its host were lost, and caches are dropped. The checkpoint that
-    was drained last must then be loaded from the target, and never a mixture of two checkpoints. Every byte is
-    compared.
+    was last copied to the target (drained) must then be loaded from the target. A mixture of two checkpoints must never
+    be loaded. Every byte is compared.
     """
     detail = tuple(_describe_restores(tiers))
     for when, restore in (
@@ -158,11 +158,11 @@ def test_a_checkpoint_survives_the_loss_of_a_host(measurement: Measurement, limi
     """When a host is lost with its local tier, a partner host's copies are restored, within the load limit.
 
     Jobs keep a second copy of each checkpoint in the local tier of another host. Two checkpoints are saved to the local
-    tiers. Each rank sends its files over the network of the ranks to a rank of the next host, its partner, which makes
-    them durable in its own tier. Then the complete tier of the last host is deleted: its own files, and the copies that
-    it keeps for another host. The partner returns the deleted files of the last host, all ranks load, and every byte is
-    compared, so that an older copy is detected. The copies are made only for this requirement: no other measurement
-    includes them. With one host NODE-LOSS is not decided, and saves in tiers are not certified.
+    tiers. Over the network of the ranks, each rank sends its files to a rank of the next host, its partner. The partner
+    makes the files durable in its own tier. Then the complete tier of the last host is deleted: its own files, and the
+    copies that it keeps for another host. The partner returns the deleted files of the last host, all ranks load, and
+    every byte is compared, so that an older copy is detected. The copies are made only for this requirement: no other
+    measurement includes them. With one host NODE-LOSS is not decided, and saves in tiers are not certified.
     """
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:

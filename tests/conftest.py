@@ -34,7 +34,7 @@ def separate_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def restored_signals() -> Iterator[None]:
     """Restore the handlers of SIGINT and SIGTERM after each test.
 
-    A run in this process may leave both signals ignored, and later child processes would inherit this.
+    A run in this process may leave both signals ignored, and later child processes would inherit the ignored signals.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield

@@ -1,4 +1,4 @@
-"""Some code must exist in only one module: a test fails if another module contains it, too."""
+"""Some code must exist in only one module. A test fails if another module also contains this code."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_page_and_terminal_agree_on_a_rehearsal(change: Document, exit_code: int
 
 
 def test_no_test_searches_for_a_word_in_a_sentence_or_json_text() -> None:
-    """Templates and modules read facts such as an outcome from fields.
+    """Templates and modules read facts, such as an outcome, from fields.
 
-    They do not search texts, whose wording may change.
+    They do not search texts for words, because the wording of a text may change.
     """
     asked = {
         path.name: found

@@ -50,5 +50,5 @@ def test_the_fast_set_contains_end_to_end_runs(covered_by_test):
 
 
 def test_no_module_of_tests_imports_what_takes_seconds_before_its_tests_run(request):
-    """No test module imports a slow library during collection, which each worker process would repeat."""
+    """No test module imports a slow library during collection, because each worker process would repeat the import."""
     assert request.config.stash[IMPORTED] == set()

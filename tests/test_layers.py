@@ -1,4 +1,4 @@
-"""Packages import only packages below them. Imports are read from syntax trees, including imports in functions."""
+"""A package imports only packages below it. Imports are read from syntax trees, including imports in functions."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_packages_that_decide_are_pure(path):
 
 
 def test_judging_needs_neither_ranks_nor_targets_nor_checks():
-    """The evaluating packages import no code of ranks, targets or checks: a repeated evaluation needs only files."""
+    """The evaluating packages import no code of ranks, targets or checks, so a repeated evaluation needs only files."""
     for path, tree in trees():
         if package_of(path) in DECIDE:
             assert not {package_of(other) for other in project_paths(imported(tree, path))} & {
@@ -258,7 +258,7 @@ def test_ranks_touch_no_file_but_those_of_the_kernel(path):
 
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] not in {"targets", "conformance"}], ids=str)
 def test_no_module_builds_a_path_of_the_target(path):
-    """Only the packages targets and conformance append names to an area's location, or pass the location to Path."""
+    """Only the packages targets and conformance build paths from the location of an area (the directory of a run)."""
     built = [
         ast.unparse(node)
         for node in ast.walk(tree_of(path))
@@ -286,7 +286,7 @@ def test_the_catalogue_alone_imports_the_suites():
 
 
 def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
-    """Loading the plugin imports only a few small modules, because every pytest run imports them.
+    """Loading the plugin imports only a few small modules, because every pytest run loads the plugin.
 
     Another test measures the imports at run time.
     """
@@ -309,7 +309,7 @@ def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
 
 
 def test_no_judge_matches_a_text_with_a_regular_expression():
-    """The evaluating packages do not import ``re``. They get typed facts and do not search texts."""
+    """The evaluating packages do not import ``re``. They receive typed facts and do not search texts."""
     judging = {path: tree for path, tree in trees() if path.parts[0] in DECIDE}
     assert judging
     assert {str(path) for path, tree in judging.items() if "re" in imported(tree, path)} == set()

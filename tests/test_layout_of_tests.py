@@ -1,4 +1,7 @@
-"""The tests have the same directories as the package. Shared code is in tests/support; tests import no other test."""
+"""The tests have the same directories as the package.
+
+Shared code of tests is in tests/support. A test module imports no other test module.
+"""
 
 from __future__ import annotations
 

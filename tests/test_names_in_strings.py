@@ -34,7 +34,7 @@ def unknown_names(text: str) -> Iterator[Unknown]:
 
 
 def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield (line, value) of each string. In f-strings, "inserted" replaces each inserted value."""
+    """Yield (line, value) of each string. In an f-string, the word "inserted" replaces each inserted value."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.JoinedStr):
             parts = (str(part.value) if isinstance(part, ast.Constant) else "inserted" for part in node.values)

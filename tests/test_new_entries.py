@@ -1,6 +1,6 @@
 """A new requirement, check, pattern, model, engine or option needs only the steps in ARCHITECTURE.md.
 
-The tests add one of each to a copy of the project and change nothing else. Code that lists the names elsewhere fails.
+The tests add one of each to a copy of the project and change nothing else. If other code lists the names, a test fails.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Acceptance sampling: statements about all operations of a storage, from a number of independent trials. Pure.
 
-A trial is one save or load; it meets its time limit or misses it. Bounds of shares are exact (Clopper and Pearson,
-Biometrika 26, 1934). The tolerance bound is an estimate, because it assumes log-normal times. Its k-factor follows from
-the non-central t distribution (Owen, Sandia monograph SCR-607, 1963).
+A trial is one save or load, which either meets or misses its time limit. Bounds of shares are exact (Clopper and
+Pearson, Biometrika 26, 1934). The tolerance bound is an estimate, because it assumes log-normal times. Its k-factor
+follows from the non-central t distribution (Owen, Sandia monograph SCR-607, 1963).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _MAXIMUM_K = 200.0
 def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
     """Return the exact one-sided lower bound of the share of all operations that meet their limit.
 
-    ``met`` of ``trials`` met the limit. If the true share were below the bound, ``met`` or more trials would meet the
-    limit with a probability below ``1 - confidence``. If all trials met it, the bound is
+    In ``trials`` trials, ``met`` operations met the limit. If the true share were below the bound, ``met`` or more
+    trials would meet the limit with a probability below ``1 - confidence``. If all trials met the limit, the bound is
     ``(1 - confidence) ** (1 / trials)``.
     """
     if not 0 <= met <= trials or not trials:
@@ -80,11 +80,11 @@ def largest_share(trials: int, confidence: float = CONFIDENCE) -> float:
 
 
 def trials_for(share: float, confidence: float = CONFIDENCE, misses: int = 0) -> int:
-    """Return the number of trials that shows that at least ``share`` of all operations meet their limit.
+    """Return the number of trials needed to prove that at least ``share`` of all operations meet their limit.
 
-    At most ``misses`` of the trials may miss the limit. If only ``share`` of all operations meet the limit, the
-    probability of ``misses`` or fewer misses in n trials is at most ``1 - confidence``. The result is the smallest n
-    with this property.
+    Up to ``misses`` trials may miss the limit. The result is the smallest n for which a wrong proof is improbable: if
+    only ``share`` of all operations meet the limit, the probability of at most ``misses`` misses in n trials is at most
+    ``1 - confidence``.
 
     Examples: 59 for 95 %, 299 for 99 %, 473 for 99 % with one miss. Exact binomial: Dodge and Romig, Sampling
     Inspection Tables, 1959.
@@ -102,14 +102,18 @@ def trials_for(share: float, confidence: float = CONFIDENCE, misses: int = 0) ->
 def shows_ten_of_ten(share: float, confidence: float, misses: int) -> bool:
     """Return whether a sampling plan proves at least the share that ten trials without a miss prove.
 
-    The plan has `trials_for` trials, and ``misses`` of these trials miss the limit.
+    The plan consists of the number of trials that `trials_for` returns; ``misses`` of these trials miss the limit. Both
+    shares are lower bounds with a confidence of ``CONFIDENCE``.
     """
     trials = trials_for(share, confidence, misses)
     return least_share(trials, trials - misses) >= least_share(MLPERF_TRIALS, MLPERF_TRIALS)
 
 
 def _at_least(met: int, trials: int, share: float) -> float:
-    """Return the probability of ``met`` or more successes in ``trials``, each with the probability ``share``."""
+    """Return the probability of ``met`` or more successes in ``trials`` trials.
+
+    Each trial succeeds with the probability ``share``.
+    """
     some, none = math.log(share), math.log1p(-share)
     ways = math.lgamma(trials + 1)
     return math.fsum(
@@ -121,8 +125,9 @@ def _at_least(met: int, trials: int, share: float) -> float:
 def tolerance(seconds: Sequence[float], share: float = SHARE, confidence: float = CONFIDENCE) -> TimeEstimate | None:
     """Return the log-normal tolerance bound of times in seconds.
 
-    The fit is the correlation of the normal probability plot of the logarithms (Filliben, Technometrics 17, 1975). The
-    estimate is doubtful if 95 % of log-normal samples have a better fit.
+    With the confidence ``confidence``, at least the share ``share`` of all times is below the bound. ``fit`` of the
+    result is the correlation of the normal probability plot of the logarithms (Filliben, Technometrics 17, 1975).
+    ``is_doubtful`` is true if at least 95 % of log-normal samples fit better.
 
     Returns None for fewer than ``MINIMUM_TIMES`` times, for times of 0, and for times without variance.
     """
@@ -160,9 +165,10 @@ def k_factor(count: int, share: float = SHARE, confidence: float = CONFIDENCE) -
 
 
 def _noncentral_t(t: float, freedom: int, shift: float) -> float:
-    """Return P((Z + shift) / S <= t), the distribution of the non-central t, by Simpson's rule over S.
+    """Return the probability P((Z + shift) / S <= t) of the non-central t distribution, by Simpson's rule over S.
 
-    S is the root of a chi-square variable divided by its degrees of freedom.
+    Z is a standard normal variable. The square of S is a chi-square variable divided by its degrees of freedom,
+    ``freedom``.
     """
     width = _REACH / math.sqrt(2 * freedom)
     start, end = max(0.0, 1 - width), 1 + width

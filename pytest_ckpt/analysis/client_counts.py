@@ -19,10 +19,11 @@ MINIMUM_COUNTS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedRates:
-    """The rates of saves, or of loads, in bytes a second, by client count. Each operation has one rate.
+    """The measured rates of one kind of operation (saves or loads), by client count.
 
-    ``unit`` states what is counted as a client: ranks or hosts. ``ceiling`` is the maximum that the vendor declares, in
-    bytes a second; 0: not declared.
+    ``rates`` is {client count: rates in bytes a second}, with one rate for each operation. ``unit`` states what is
+    counted as a client: ranks or hosts. ``ceiling`` is the maximum rate that the vendor declares, in bytes a second; 0
+    if the vendor declares none.
     """
 
     name: str
@@ -33,7 +34,10 @@ class CountedRates:
 
 
 def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]]:
-    """Return {client count: rates of its saves or loads in bytes a second}, for a run with increasing client counts."""
+    """Return {client count: rates of the saves or loads in bytes a second} of a run that increased its client count.
+
+    ``found`` is the measurement of this run. ``kind`` selects saves or loads.
+    """
     return {
         count.clients: tuple(
             count.bytes / o.seconds for o in (count.saves if kind == "save" else count.loads) if o.seconds > 0
@@ -43,10 +47,11 @@ def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]
 
 
 def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[OperationKind, float]) -> list[CountedRates]:
-    """Return the rates by client count, for each model, engine and strategy.
+    """Return the rates by client count: one entry for each kind of operation of each model, engine and strategy.
 
-    If some measurement has several hosts, clients are hosts, otherwise ranks. Only saves and loads of a complete
-    checkpoint are used. If a run increased its client count in steps, only the rates of these steps are used.
+    If at least one measurement has several hosts, a client is a host; otherwise, a client is a rank. Only saves and
+    loads of a complete checkpoint are used. If a run increased the number of these clients in steps, only the rates of
+    the steps are used. ``ceilings`` is {kind: maximum rate that the vendor declares, in bytes a second}.
     """
     measurements = list(measurements)
     unit: ClientUnit = "hosts" if any(len(set(m.hosts)) > 1 for m in measurements) else "ranks"
@@ -72,16 +77,16 @@ def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[Operati
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Projection:
-    """The projected rate for ``clients``, in bytes a second.
+    """The projected rate of ``clients`` clients, in bytes a second.
 
-    ``low`` and ``high`` are its bounds. ``median`` is missing in two cases: the bounds differ by more than a factor of
-    two, or the measured rates show no ceiling. ``unavailable_reason`` then states the reason. Without a measured
-    ceiling, ``low`` is at most the rate of the largest measured count, and ``high`` at least the rate of linear growth.
-    A declared ceiling limits all three rates.
+    ``low`` and ``high`` are the bounds of the rate. ``median`` is None if the bounds differ by more than a factor of
+    two, or if the measured rates show no ceiling. In these cases, ``unavailable_reason`` states the reason. Without a
+    measured ceiling, ``low`` is at most the rate of the largest measured count, and ``high`` is at least the rate of
+    linear growth. A declared ceiling limits all three rates.
 
     ``model`` is the model with the smallest ``leave_one_out_error``. To compute this error, each client count is left
-    out of the fit in turn, and the logarithm of its rate is compared with the model's value. The error is the root mean
-    square.
+    out of the fit in turn. The logarithm of its measured rate is then compared with the value of the fitted model. The
+    error is the root mean square of these differences.
     """
 
     clients: Count

@@ -1,7 +1,7 @@
 """Compares two runs: changed settings, changed verdicts, changed operation times, the cost of encryption. Pure.
 
-To find the cost of encryption, a run with encryption is compared to the same run without it. The limit of 10 % is our
-own choice, because no published limit exists.
+The cost of encryption is the difference between a run with encryption and an otherwise equal run without encryption.
+The limit of 10 % is our own choice, because no published limit exists.
 """
 
 from __future__ import annotations
@@ -109,7 +109,10 @@ def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]
 
 
 def _layout(subject: str) -> str:
-    """Return the first part of a subject, without engine and strategy. A comparison lists these two as settings."""
+    """Return the first part of the text of a subject: the model and its layout, such as ``llama3-8b-full``.
+
+    The other parts are the engine and the strategy. A comparison lists these two as settings.
+    """
     return subject.partition("/")[0]
 
 
@@ -136,7 +139,10 @@ def _operations(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
 
 
 def _requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the request counts of both runs to an object store, by checkpoint and kind, summed over all endpoints."""
+    """Yield the request counts of both runs: one row for each checkpoint and kind of request to an object store.
+
+    The counts are summed over all endpoints.
+    """
     one, other = (
         {
             (_layout(m["subject"]), kind): _joined([r for r in m["requests"] if r["kind"] == kind])
@@ -151,7 +157,10 @@ def _requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[d
 
 
 def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Return the summed counts of several endpoints, and the times of the slowest endpoint."""
+    """Return the request counts, summed over all endpoints, and the request times of the slowest endpoint.
+
+    Each row of ``rows`` belongs to one endpoint.
+    """
     added: dict[str, float | None] = {name: sum(row[name] for row in rows) for name in ("sent", "again", "busy")}
     for name in ("p99_seconds", "slowest_seconds"):
         added[name] = max((row[name] for row in rows if row.get(name) is not None), default=None)
@@ -176,9 +185,10 @@ def _summary(seconds: list[float]) -> dict[str, Any] | None:
 def _verdict_on(
     was: list[float], now: list[float], bytes_before: int | None, bytes_after: int | None
 ) -> dict[str, Any]:
-    """Return the change of one kind of operation between two runs.
+    """Return the change of one kind of operation (saves or loads) between two runs.
 
-    Checkpoints of different sizes are compared by seconds per byte.
+    ``was`` and ``now`` are the operation times of the first and the second run in seconds. If the sizes of the
+    checkpoints differ (``bytes_before``, ``bytes_after``), seconds per byte are compared.
     """
     if not was or not now:
         return {"ratio": None, "low": None, "high": None, "change": "unknown", "note": "measured in only one run"}
@@ -199,7 +209,11 @@ def _verdict_on(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncryptionCost:
-    """The decision whether the cost of encryption is within the limit. ``because`` lists the reasons as sentences."""
+    """The decision whether the cost of encryption is within the limit ``maximum_ratio``.
+
+    A ratio is the time with encryption divided by the time without encryption. ``because`` lists the reasons as
+    sentences.
+    """
 
     outcome: Outcome
     maximum_ratio: Annotated[float, Bounds(gt=1)]
@@ -207,12 +221,15 @@ class EncryptionCost:
 
 
 def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> EncryptionCost:
-    """Return the decision on the cost of encryption, from the reports of a run without encryption and a run with it.
+    """Return the decision on the cost of encryption.
 
-    ``rows`` are the operations of both runs, from `comparison.compare_reports`. A ratio is the time with encryption
-    divided by the time without. "met": for every ratio, the upper end of the 95 % interval is at most the limit.
-    "failed": for one ratio, the lower end is above the limit. "not run": in all other cases, and for runs that cannot
-    be compared.
+    ``off`` is the report of a run without encryption, ``on`` the report of a run with encryption. ``rows`` are the
+    operations of both runs, from `comparison.compare_reports`. A ratio is the time with encryption divided by the time
+    without encryption. The outcomes are:
+
+    - "met": for every ratio, the upper end of the 95 % interval is at most the limit.
+    - "failed": for at least one ratio, the lower end of the interval is above the limit.
+    - "not run": all other cases, and runs that cannot be compared.
     """
     outcome: Outcome
     if reasons := [*_not_a_pair(off, on), *_unlike(off, on), *_not_decided(off, on, rows)]:
@@ -234,7 +251,10 @@ def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> Encrypti
 
 
 def _declarations(report: Plain) -> dict[str, str]:
-    """Return the declared encryption by place (at rest, in flight); a missing declaration counts as off."""
+    """Return {place: declared encryption} for the places ``at_rest`` and ``in_flight``.
+
+    The text is empty if the encryption is declared as off, or is not declared.
+    """
     table = (report.get("system") or {}).get("encryption") or {}
     declared = {place: str(table.get(place, _OFF)).strip() for place in _PLACES}
     return {place: "" if how.casefold() == _OFF else how for place, how in declared.items()}
@@ -259,7 +279,7 @@ def _not_a_pair(off: Plain, on: Plain) -> Iterator[str]:
 
 
 def _unlike(off: Plain, on: Plain) -> Iterator[str]:
-    """Yield the differences between two runs that affect operation times. Encryption is left out."""
+    """Yield a sentence for each difference between two runs that affects operation times, except their encryption."""
     options = {
         option.flag
         for option in OPTIONS

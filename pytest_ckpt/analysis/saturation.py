@@ -1,16 +1,17 @@
-"""Saturation models: project the throughput of many clients from the rates of a few client counts. Pure, no randomness.
+"""Saturation models: project the throughput of many clients from the rates of a few client counts. Pure.
 
-A model describes the rate of n clients as X(n) = a s(n). The shape s(n) is about n for small n:
+A model describes the rate of n clients as X(n) = a s(n). A shape s(n) is a model with chosen values of c, f and k. For
+small n, s(n) is about n. The results contain no randomness. The models are:
 
-linear       n
-ceiling      min(n, c): a fixed maximum rate of the storage
-contention   n / (1 + f (n - 1)): the share f of the work is serial (Amdahl 1967)
-coherency    n / (1 + f (n - 1) + k n (n - 1)): clients also wait for each other in pairs (Gunther, universal
-scalability law, 1993), so that more clients can get less
+  linear       n
+  ceiling      min(n, c): a fixed maximum rate of the storage
+  contention   n / (1 + f (n - 1)): the share f of the work is serial (Amdahl 1967)
+  coherency    n / (1 + f (n - 1) + k n (n - 1)): clients also wait for each other in pairs. The rate of more clients
+               can therefore be lower (Gunther, universal scalability law, 1993).
 
 The models are fitted to logarithms, because rates vary by factors. A projected interval contains the projections of all
-shapes that the measured rates do not rule out. A shape is ruled out if its profile likelihood is outside the 90 % limit
-around the best shape's (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap of one model would ignore
+shapes that are compatible with the measured rates. A shape is compatible if its profile likelihood is within the 90 %
+limit around the best shape (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap of one model would ignore
 other models that fit equally well but extrapolate differently.
 """
 
@@ -93,7 +94,10 @@ def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | N
 
 
 def _errors(logs: Sequence[Numbers]) -> Numbers:
-    """Return the standard error of the mean logarithm of each client count. All counts share one variance."""
+    """Return the standard error of the mean of each array in ``logs``.
+
+    Each array contains the logarithms of the rates of one client count. All counts share one variance.
+    """
     degrees = sum(len(values) - 1 for values in logs)
     squares = sum(float(((values - values.mean()) ** 2).sum()) for values in logs)
     scatter = (squares / degrees) ** 0.5 if degrees else 0.0
@@ -103,7 +107,8 @@ def _errors(logs: Sequence[Numbers]) -> Numbers:
 def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]:
     """Return {model: (shapes at the measured counts, shapes at ``clients``)}, as logarithms.
 
-    The first array has one row per shape.
+    A shape is a model with chosen parameter values. The first array has one row per shape and one column per count. The
+    second array has one element per shape.
     """
     every = np.append(counts, float(clients))
     shares = np.concatenate(([0.0], np.logspace(-5, 0, 401)))
@@ -121,7 +126,11 @@ def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]
 
 
 def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Numbers]:
-    """Return two arrays for the best fits of all shapes: the weighted sum of squares, and the logarithm of a."""
+    """Return two arrays for the best fits of all shapes: the weighted sums of squares, and the logarithms of a.
+
+    Both arrays have one element per shape. ``means`` and ``errors`` have one element per client count. ``shapes`` has
+    one row per shape and one column per count.
+    """
     weights = 1 / errors**2
     level = ((means - shapes) * weights).sum(axis=1) / weights.sum()
     misfit = (((means - shapes - level[:, None]) ** 2) * weights).sum(axis=1)
@@ -131,7 +140,7 @@ def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Num
 def _leave_one_out(means: Numbers, errors: Numbers, shapes: Numbers) -> float:
     """Return the leave-one-out error of a model, as a difference of logarithms.
 
-    It is the root mean square of the distances between each mean and the fit to all other means.
+    The error is the root mean square of the distances between each mean and the best fit to all other means.
     """
     squares = []
     for index in range(len(means)):

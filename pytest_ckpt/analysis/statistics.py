@@ -1,11 +1,11 @@
-"""Statistics of operation times: comparison of two sets, change in a series, and the slowest of many ranks. Pure.
+"""Statistics of operation times: two sets, change in a series, and the slowest of many ranks. Pure.
 
 Results are deterministic. Comparisons and changes need no assumption on the distribution of times.
 
-The slowest rank of a larger job takes longer, because it is the maximum of more times. To estimate it, excesses over a
-high threshold are modelled as exponential. This is the generalized Pareto distribution with shape 0, the limit for
-normal, log-normal, gamma and exponential times (Pickands, Annals of Statistics 3, 1975). The slowest of N ranks then
-follows Gumbel's law and grows with the logarithm of N.
+The slowest rank of a larger job takes longer, because its time is the maximum of more times. To estimate this time, the
+excesses of times over a high threshold are modelled as exponential. The exponential distribution is the generalized
+Pareto distribution with shape 0, the limit for normal, log-normal, gamma and exponential times (Pickands, Annals of
+Statistics 3, 1975). The time of the slowest of N ranks then follows Gumbel's law and grows with the logarithm of N.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ _LOW, _HIGH = 0.05, 0.95
 class Ratio:
     """The ratio of two sets of times: the median of the second set divided by the median of the first set.
 
-    ``low`` and ``high`` are the 95 % confidence interval; None for fewer than five values in a set.
+    ``low`` and ``high`` are the ends of the 95 % confidence interval. Both are None if a set has fewer than five
+    values.
     """
 
     ratio: float
@@ -78,7 +79,8 @@ class Ratio:
 class Change:
     """A detected change: the newest ``runs`` values of a series differ from the preceding ``before`` values.
 
-    ``ratio`` is the newer median divided by the older median.
+    ``ratio`` is the newer median divided by the older median. ``probability`` is the probability of such a difference
+    without a real change.
     """
 
     runs: int
@@ -91,8 +93,8 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
     """Return the ratio of the medians of two sets of times, with a 95 % percentile bootstrap interval.
 
     Each set is resampled separately 4,000 times, from a fixed seed (Efron and Tibshirani, An Introduction to the
-    Bootstrap, chapter 13). The interval is valid for these two runs only: all operations of one run share its
-    conditions.
+    Bootstrap, chapter 13). The interval is valid only for these two runs, because all operations of a run share the
+    conditions of this run.
     """
     ratio = median(after) / median(before)
     if min(len(before), len(after)) < MINIMUM:
@@ -108,14 +110,15 @@ class Resample:
         self._random = random.Random(_SEED)
 
     def __call__(self, values: Sequence[_T]) -> list[_T]:
-        """Return the drawn values."""
+        """Return a random sample of ``values``, drawn with replacement."""
         return self._random.choices(values, k=len(values))
 
 
 def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) -> tuple[float, float]:
     """Return the ends of the 95 % percentile bootstrap interval of a statistic.
 
-    ``figure`` computes the statistic from samples. It draws them with the `Resample` that it receives.
+    ``figure`` receives a `Resample`, draws samples with it, and returns the statistic of these samples. ``resamples``
+    is the number of these calls.
     """
     again = Resample()
     found = sorted(figure(again) for _ in range(resamples))
@@ -126,16 +129,18 @@ def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) ->
 def find_change(values: Sequence[float]) -> Change | None:
     """Return the change between the newest values of a series and the values before them; None without a change.
 
-    The newest 5, 8, 13 and 21 values (windows) are each compared with up to 40 preceding values. The comparison is the
-    exact two-sided rank test of Mann and Whitney, with a quarter of 0.01 % for each window. A change is therefore
-    detected after 5 runs only if 22 runs precede it, after 8 runs only after 12, and after 13 runs only after 8.
+    Four windows are tested: the newest 5, 8, 13 and 21 values. Each window is compared with up to 40 preceding values
+    by the exact two-sided rank test of Mann and Whitney. The significance level of each test is a quarter of 0.01 %.
+    The newest 5 values therefore need at least 22 preceding values, the newest 8 values need 12, and the newest 13 need
+    8.
 
-    If the preceding values contain a change themselves, the test is repeated with the values since that change. An
-    earlier speed-up therefore cannot hide a later slowdown. If several windows show a change, windows with another
-    direction than the shortest one are ignored. The most significant change is returned.
+    If a window shows no change, its preceding values are searched for an earlier change. After an earlier change, the
+    window is compared again with only the values since this change. An earlier speed-up therefore cannot hide a later
+    slowdown. If several windows show a change, the shortest of these windows determines the direction. The most
+    significant change in this direction is returned.
 
-    If nothing changes, a false alarm has a probability of at most 0.05 %, for any distribution of the noise. This is
-    the sum of 0.01 % for the first tests and 0.01 % for each of the four repeated tests.
+    If nothing changes, the probability of a false alarm is at most 0.05 %, for any distribution of the noise. This is
+    the sum of 0.01 % for the first tests of the four windows, and 0.01 % for each of the four repeated tests.
     """
     return _newest_change(values, look_for_steps=True)
 
@@ -166,9 +171,9 @@ def _change_between(before: Sequence[float], after: Sequence[float]) -> Change |
 def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
     """Return the exact two-sided probability of a rank difference at least as large as the observed difference.
 
-    It is the probability under the null hypothesis that both sets have the same distribution. A pair of equal values
-    counts as evidence for the null hypothesis, so ties can only make the probability too large. Source: Mann and
-    Whitney, On a test of whether one of two random variables is stochastically larger than the other (1947).
+    The null hypothesis is that both sets have the same distribution. A pair of equal values counts as evidence for the
+    null hypothesis, so ties can only make the probability too large. Source: Mann and Whitney, On a test of whether one
+    of two random variables is stochastically larger than the other (1947).
     """
     ordered = sorted(before)
     wins = sum(bisect.bisect_left(ordered, a) for a in after)
@@ -183,8 +188,9 @@ def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
 def _shares(some: int, others: int) -> tuple[float, ...]:
     """Return the cumulative distribution of the rank test: element k is the share of orders with at most k wins.
 
-    A win is a pair in which the value of the first set is larger. The sets have ``some`` and ``others`` values. The
-    number of orders with exactly k wins is a coefficient of the Gaussian binomial of (some + others, some).
+    An order is a ranking of the values of both sets, which have ``some`` and ``others`` values. A win is a pair in
+    which the value of the first set is larger. The number of orders with exactly k wins is a coefficient of the
+    Gaussian binomial of (some + others, some).
     """
     counts = [1] + [0] * (some * others)
     for factor in range(1, some + 1):
@@ -198,7 +204,7 @@ def _shares(some: int, others: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowdown:
-    """The relative slowdown of training steps during saves, with its 95 % interval.
+    """The relative slowdown of training steps during saves (``share``), with its 95 % interval.
 
     ``low`` and ``high`` are None if fewer than five batches of steps ran during saves.
     """
@@ -211,9 +217,10 @@ class Slowdown:
 def slowdown(training: Training) -> Slowdown | None:
     """Return the slowdown of training over all saves; None if no step ran during a save.
 
-    The slowdown is the additional time of the steps during saves, divided by their time at the median undisturbed
-    speed. The interval is a percentile bootstrap from a fixed seed (Efron and Tibshirani, An Introduction to the
-    Bootstrap, chapter 13). It resamples, for each save, the undisturbed steps and the batches of steps during the save.
+    The slowdown is the additional time of the steps during saves, divided by the time of equally many undisturbed
+    steps. An undisturbed step has the median time of the steps around the same save. The interval is a percentile
+    bootstrap from a fixed seed (Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13). For each save, two
+    sets are resampled: the undisturbed steps, and the batches of steps during the save.
     """
     saves = [save for save in training.saves if save.during]
     if not saves:
@@ -240,7 +247,8 @@ def _share_of_saves(saves: Sequence[tuple[float, Sequence[StepBatch]]]) -> float
 class SlowestOfMany:
     """The time of the slowest of ``ranks`` ranks, divided by the time of the median rank.
 
-    ``expected`` is the mean. ``low`` and ``high`` are the ends of the middle 90 %.
+    ``expected`` is the mean. ``low`` and ``high`` are the 5 % and 95 % quantiles, widened by the uncertainty of the
+    estimate.
     """
 
     ranks: int
@@ -252,8 +260,8 @@ class SlowestOfMany:
 def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> SlowestOfMany | None:
     """Return the estimated time of the slowest of ``ranks`` ranks, relative to the median rank.
 
-    ``times`` are ratios: the caller has divided them by the time of the median rank. ``of`` gives the rank of each
-    time. Returns None for fewer than ``MINIMUM_TIMES`` times, and if all slow times belong to one rank.
+    ``times`` are ratios: the caller has divided them by the time of the median rank. ``of`` contains the rank number of
+    each time. Returns None for fewer than ``MINIMUM_TIMES`` times, and if all slow times belong to one rank.
 
     Times of one rank are not independent: a rank with a slow server is late in each operation. If few ranks are slow,
     the interval is therefore wider.
@@ -293,7 +301,7 @@ Specification.
 
 
 def unsteadiness(window: Sequence[float]) -> tuple[float, float]:
-    """Return the range of a window, and the change of its line of best fit, both divided by the window's mean."""
+    """Return (range, change of the line of best fit) of a window, both divided by the mean of the window."""
     mean = statistics.fmean(window)
     slope = statistics.linear_regression(range(len(window)), window).slope
     return (max(window) - min(window)) / mean, abs(slope) * (len(window) - 1) / mean

@@ -1,8 +1,8 @@
 """Simulates training runs from measured times: the time that each run spends on saves, lost work and restores.
 
 Pure: the same seed gives the same numbers. A simulated run consists of periods between failures. Each period begins
-with a restore. Then training cycles follow. A cycle lasts one interval and ends with a save. A failure loses the work
-since the last save.
+with a restore, which is followed by training cycles. A cycle lasts one interval and ends with a save. A failure loses
+the work since the last save.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class FailureArrivals:
     shape: float = 1.0
 
     def draw(self, mean_seconds: float, runs: int, chance: np.random.RandomState) -> Seconds:
-        """Return the seconds until the next failure of each simulated run."""
+        """Return the seconds until the next failure of each of ``runs`` simulated runs.
+
+        ``mean_seconds`` is the mean time between failures. ``chance`` is the generator of random numbers.
+        """
         if self.kind == "weibull":
             return chance.weibull(self.shape, runs) * (mean_seconds / math.gamma(1 + 1 / self.shape))
         if self.kind == "bursts":
@@ -52,9 +55,9 @@ class MeasuredTimes:
     """The measured times of one workload, scaled to full size: seconds, one value for each operation.
 
     ``lost_seconds``: the training time that a save costs. ``background_seconds``: the time from the moment when
-    training continues until the save is committed (with a local tier: drained to the target). ``load_seconds``: the
-    time of a load. One of ``every`` saves reaches the target. ``target_share`` is the share of failures that destroy
-    all local copies.
+    training continues until the save is committed; with a local tier, until the save is drained (copied) to the target.
+    ``load_seconds``: the time of a load. One of ``every`` saves reaches the target. ``target_share`` is the share of
+    failures that destroy all local copies.
     """
 
     lost_seconds: tuple[float, ...]
@@ -93,9 +96,10 @@ def simulate_runs(
 ) -> SimulatedRuns:
     """Simulate ``runs`` training runs of ``seconds`` each.
 
-    A save begins every ``interval_seconds`` and takes less than the interval. After a failure, the run restores for
-    ``restart_seconds`` plus a measured load time, chosen at random. The total time of the saves between two failures is
-    drawn from a normal distribution (central limit theorem).
+    Each interval of ``interval_seconds`` contains training and one save, which is shorter than the interval.
+    ``mttf_seconds`` is the mean time between failures. After a failure, the run restores for ``restart_seconds`` plus a
+    measured load time, chosen at random. The total time of the saves between two failures is drawn from a normal
+    distribution (central limit theorem).
     """
     # Numpy guarantees the stream of this generator: the same seed gives the same numbers in every version.
     chance = np.random.RandomState(seed)

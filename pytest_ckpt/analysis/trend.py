@@ -20,14 +20,14 @@ _Of = tuple[_Plain, _Plain]
 def create_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
     """Return the trend of a history, as plain types (schema pytest-ckpt/trend/1).
 
-    The trend is a list of series. A point of a series is one run, with the median time, the slowest time and the
-    time limit of its operations. Changes are found from the medians. The time limit applies to the slowest time. In
-    a series of requests to an object store, a point has the 99th percentile of the request times. The changes of
-    such a series are found from these percentiles.
+    The trend is a list of series. Each point of a series is one run. In a series of saves or loads, a point contains
+    the median time, the slowest time and the time limit of the operations. Changes are detected in the medians. The
+    time limit applies to the slowest time. In a series of requests to an object store, a point contains the 99th
+    percentile of the request times. Changes are detected in these percentiles.
 
-    Incomplete runs, and runs under conditions other than the newest run's, are left out. A series of saves or loads
-    contains the number of these runs. A slowdown of saves or loads is a regression if it is at least the share
-    ``regression``. If ``regression`` is None, no slowdown counts as a regression.
+    Incomplete runs are left out, and also runs whose conditions differ from those of the newest run. A series of saves
+    or loads contains the number of omitted runs. A slowdown of saves or loads is a regression if it is at least the
+    share ``regression``. If ``regression`` is None, no slowdown counts as a regression.
     """
     series = [one for kind_of in _subjects(entries) for one in (_series(entries, kind_of, kind) for kind in _KINDS)]
     slower = [
@@ -47,7 +47,10 @@ def create_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: 
 
 
 def _newest(entries: Sequence[_Plain]) -> list[str]:
-    """Return a notice if the newest run has incomplete measurements. No series contains these measurements."""
+    """Return one notice if the newest run has incomplete measurements, otherwise an empty list.
+
+    No series contains incomplete measurements.
+    """
     if not entries:
         return []
     broken = [m["subject"] for m in entries[-1]["subjects"] if not m["is_complete"]]
@@ -85,9 +88,9 @@ def _series(entries: Sequence[_Plain], subject: str, kind: str) -> dict[str, Any
 
 
 def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any]]:
-    """Yield the series of each kind of request to an object store.
+    """Yield one series for each kind of request to an object store.
 
-    Incomplete runs, and runs under conditions other than the newest run's, are left out.
+    Incomplete runs are left out, and also runs whose conditions differ from those of the newest run.
     """
     of_runs = [
         (e, m["request_p99_seconds"])

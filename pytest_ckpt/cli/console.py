@@ -28,7 +28,10 @@ class ProgressBar:
         self._shown = ""
 
     def show(self, done: int, of: int, files: int) -> None:
-        """Redraw the bar for ``done`` of ``of`` runs, with ``files`` files in total. Only a terminal shows the bar."""
+        """Redraw the bar for ``done`` of ``of`` runs, with ``files`` files in total.
+
+        If the stream is not a terminal, nothing is written.
+        """
         if not self._live or not of:
             return
         filled = _WIDTH * done // of

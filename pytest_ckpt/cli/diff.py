@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the comparison of two runs. Return 0, or with --encryption the exit code of the decision on its cost."""
+    """Print the comparison of two runs, and return the exit code.
+
+    Without the option for encryption, the exit code is 0. With it, the exit code states the decision on the cost of
+    encryption: 0 met, 1 failed, 8 not decided.
+    """
     from pytest_ckpt.analysis.comparison import compare_reports, cost_of_encryption  # noqa: PLC0415
     from pytest_ckpt.evidence.manifest import is_as_listed  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415

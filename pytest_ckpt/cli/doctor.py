@@ -1,4 +1,4 @@
-"""``pytest-ckpt doctor``: check whether runs can start on this machine, and which proofs they can give."""
+"""``pytest-ckpt doctor``: check whether a run can start on this machine, and what it cannot measure here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check this machine, and print each finding immediately. Return 0 if a run is possible, otherwise 4."""
+    """Check this machine, and print each finding immediately. Return 0 if a run is possible, otherwise 4.
+
+    With --write-system, only write a template of the system description.
+    """
     if args.write_system:
         return _write_template(Path(args.write_system))
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
@@ -64,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _printer(settings: Settings) -> Iterator[Finding]:
-    """Yield a finding on the program that prints a PDF, if the settings request a PDF."""
+    """Yield a finding that states whether a PDF can be written here, if the settings request a PDF."""
     if not settings.pdf:
         return
     from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415

@@ -20,7 +20,7 @@ from pytest_ckpt.run.doctor import Finding
 class Verified(TypedDict):
     """The output of pytest-ckpt verify DIRECTORY --json.
 
-    ``signers`` lists the trusted keys of the command line in their order, then unknown keys.
+    ``signers`` lists the keys of the option --key in their order, and then other keys that signed the directory.
     """
 
     schema: Literal["pytest-ckpt/verify/1"]
@@ -47,7 +47,10 @@ class ComparedRun(TypedDict):
 
 
 class Difference(TypedDict):
-    """A value that differs between two runs. ``before`` or ``after`` is null if the run does not have the value."""
+    """A value that differs between two runs.
+
+    ``before`` is null if the first run does not have the value; ``after`` is null if the second run does not have it.
+    """
 
     name: str
     before: Any
@@ -55,7 +58,10 @@ class Difference(TypedDict):
 
 
 class ComparedVerdict(TypedDict):
-    """A verdict that differs between two runs. ``before`` or ``after`` is null if that run has no such verdict."""
+    """A verdict that differs between two runs.
+
+    ``before`` is null if the first run does not have the verdict; ``after`` is null if the second run does not have it.
+    """
 
     id: str
     subject: str
@@ -65,7 +71,7 @@ class ComparedVerdict(TypedDict):
 
 
 class Times(TypedDict):
-    """The times of the saves, or of the loads, of one run."""
+    """The times of one kind of operation (saves or loads) of one run. ``count`` is the number of operations."""
 
     count: CountFromOne
     fastest_seconds: Positive
@@ -74,10 +80,11 @@ class Times(TypedDict):
 
 
 class ComparedOperations(TypedDict):
-    """The saves, or the loads, of two runs: ``before`` is the first run, ``after`` the second run.
+    """One kind of operation (saves or loads) in two runs: ``before`` is the first run, ``after`` the second run.
 
-    ``ratio`` is the median time of the second run divided by the median time of the first run; above 1, the second run
-    is slower. ``low`` and ``high`` are the 95 % interval of the ratio, null if a run has fewer than 5 operations.
+    ``ratio`` is the median time of the second run divided by the median time of the first run. If ``ratio`` is above 1,
+    the second run is slower. ``low`` and ``high`` are the ends of the 95 % interval of the ratio. Both are null if a
+    run has fewer than 5 operations.
     """
 
     subject: Text
@@ -109,7 +116,7 @@ class CountedRequests(TypedDict):
 class ComparedRequests(TypedDict):
     """Requests of one kind to an object store in two runs, over all endpoints.
 
-    ``before`` or ``after`` is null if the run has no such requests.
+    ``before`` is null if the first run has no such requests; ``after`` is null if the second run has none.
     """
 
     subject: Text
@@ -166,7 +173,7 @@ class Change(TypedDict):
 
 
 class Series(TypedDict):
-    """The saves, or the loads, of one workload in many runs under the same conditions.
+    """One kind of operation (saves or loads) of one workload, in many runs under the same conditions.
 
     ``can_show`` is true if the series has enough runs to detect a change. ``omitted`` maps each reason to the number of
     runs that are left out for this reason.
@@ -182,7 +189,7 @@ class Series(TypedDict):
 
 
 class RequestPoint(TypedDict):
-    """One run in a series: the 99th percentile of its request times, at its slowest endpoint."""
+    """One run in a series: the 99th percentile of the request times at the slowest endpoint of this run."""
 
     id: str
     started: str
@@ -264,7 +271,8 @@ class PublishedTree(TypedDict):
 class CheckedResult(TypedDict):
     """A published result with the outcome of each submission rule.
 
-    ``division`` is the division of the submission; empty if the directory names do not contain it.
+    ``division`` is the division of the submission. If the directory names do not contain the division, the text is
+    empty.
     """
 
     system: str

@@ -38,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the measurements that MLPerf's format can express. Print which were written or left out. Return 0."""
+    """Write the measurements that the format of MLPerf Storage can express. Return 0.
+
+    The command prints which measurements were written and which were left out.
+    """
     from pytest_ckpt.evidence.judged_run import changes_of_facts, judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415

@@ -48,7 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judge the directory, print the judgement, and write the requested files. Return the exit code of a run."""
+    """Judge the directory, print the judgement, and write the requested files.
+
+    Return the exit code of the judgement.
+    """
     if args.rules is not None:
         return _print_rules(args)
     if args.pdf:
@@ -74,9 +77,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: bool) -> Document:
-    """Return the judgement of a directory, which contains either a run or results of the benchmark DLIO.
+    """Return the judgement of a directory that contains either a run, or results of the benchmark DLIO.
 
-    With ``foresees``, the judgement of a run contains a forecast.
+    If ``foresees`` is true, the judgement of a run contains a forecast.
     """
     from pytest_ckpt.evidence.judged_run import judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
@@ -132,7 +135,10 @@ def _judge_published(directory: Path, limits: Mapping[str, str | None]) -> dict[
 
 
 def _read(directory: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> ResultTree:
-    """Return the results of the run directories ``places``, with a progress bar on a terminal."""
+    """Return the results of the run directories ``places``. A terminal shows a progress bar.
+
+    ``overlooked`` are messages about directories that were not searched.
+    """
     from pytest_ckpt.cli.console import ProgressBar  # noqa: PLC0415
     from pytest_ckpt.published.judge import read_results  # noqa: PLC0415
 

@@ -77,7 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _crashed(error: Exception, words: Sequence[str]) -> int:
-    """Report an internal error in one sentence, write its traceback to a file, and return the exit code."""
+    """Report an internal error in one sentence, write its traceback to a file, and return the exit code.
+
+    ``words`` are the command-line arguments. Secrets in them and in the environment are masked in the traceback.
+    """
     from pytest_ckpt.grading.grading import EXIT_CRASHED  # noqa: PLC0415
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.run.crash import store_traceback  # noqa: PLC0415

@@ -57,7 +57,10 @@ def in_files(option: Option) -> str:
 
 
 def on_command_line(option: Option) -> str:
-    """Return the option with its example value as command-line text; empty for an entry of the file of actions."""
+    """Return the option with its example value as command-line text.
+
+    The text is empty for an option that is set only in the file of ``--ckpt-actions``.
+    """
     if option.parent == ACTIONS:
         return ""
     if option.is_flag and not option.parent:
@@ -66,10 +69,10 @@ def on_command_line(option: Option) -> str:
 
 
 def roles_of(option: Option) -> list[Role]:
-    """Return the roles of an option (keys of `ROLES`) that its description explains.
+    """Return the roles of an option that its description explains, as keys of `ROLES`.
 
-    The role "plan" means that a run fixes the value. It is left out if the option also has the role "limit": such a
-    value can be changed when the run is judged again.
+    The role "plan" means that a run fixes the value. If the option also has the role "limit", the role "plan" is left
+    out, because the value can be changed when the run is judged again.
     """
     return [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
 
@@ -122,7 +125,7 @@ def _plain(word: str) -> str:
 
 
 def _names_of(option: Option) -> set[str]:
-    """Return the names by which ``pytest-ckpt options NAME`` finds an option."""
+    """Return the names that ``pytest-ckpt options NAME`` accepts for an option."""
     words = {option.key, option.name, option.parent, *option.owners, *option.variables, *option.aliases}
     words |= {f"{owner}:{option.name}" for owner in option.owners}
     return {_plain(word).replace("_", "-") for word in words if word}

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan and return 0. Raises UsageError after printing if such a run would not start here."""
+    """Print the plan and return 0. Raises UsageError after printing if the planned run would not start here."""
     from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered  # noqa: PLC0415

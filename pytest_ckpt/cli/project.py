@@ -1,4 +1,4 @@
-"""``pytest-ckpt project``: project the throughput of many clients, from one or several runs with a few clients."""
+"""``pytest-ckpt project``: project the throughput of many clients from one or several runs with fewer clients."""
 
 from __future__ import annotations
 

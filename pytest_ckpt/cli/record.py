@@ -54,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record a job, or read a log or a checkpoint. Write the pattern of its calls and print a description. Return 0."""
+    """Write the pattern (recorded file calls) of a save, and print a description of the pattern. Return 0.
+
+    The source is a job that is run under strace, an existing log of strace, or an existing checkpoint.
+    """
     from pytest_ckpt.recording.build import pattern_of  # noqa: PLC0415
     from pytest_ckpt.recording.files import newest_of, saves_of  # noqa: PLC0415
     from pytest_ckpt.recording.trace import calls_of, refuse_unseen, states_below, trace  # noqa: PLC0415
@@ -93,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_checkpoint(args: argparse.Namespace) -> int:
-    """Write the pattern of an existing checkpoint, and print its description. Return 0."""
+    """Write a pattern (file calls) derived from an existing checkpoint, and print a description. Return 0."""
     from pytest_ckpt.recording.checkpoints import pattern_of_checkpoint, ranks_are_named  # noqa: PLC0415
     from pytest_ckpt.recording.listing import list_checkpoint  # noqa: PLC0415
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415

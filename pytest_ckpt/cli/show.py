@@ -1,4 +1,4 @@
-"""``pytest-ckpt show``: print a description of a pattern."""
+"""``pytest-ckpt show``: print a description of a pattern (the recorded file calls of a job)."""
 
 from __future__ import annotations
 

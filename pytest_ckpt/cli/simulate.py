@@ -116,9 +116,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured(directory: Path) -> tuple[list[Any], dict[str, str | None], list[str]]:
-    """Return three values of a run: its measurements, its options on failures and budgets, and warnings.
+    """Return (measurements, options on failures and budgets, warnings) of a run.
 
-    The options are {ini name: text}. A warning is a sentence that states that files were changed after the run.
+    The options are {ini name: text}. A warning is a sentence that states which files were changed after the run.
     """
     from pytest_ckpt.evidence.judged_run import changes_of_facts, judge_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415

@@ -123,7 +123,10 @@ def _count(text: str) -> int:
 
 
 def _read(args: argparse.Namespace, name: str, parse: Callable[[str], Number], minimum: float) -> Number:
-    """Return the value of the option ``name``. Raises UsageError for an invalid value."""
+    """Return the value of the option ``name``. Raises UsageError for an invalid value.
+
+    ``parse`` converts the text of the option to a number. A number below ``minimum`` is invalid.
+    """
     flag, text = f"--{name.replace('_', '-')}", getattr(args, name)
     try:
         value = parse(text)

@@ -34,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the trend of many runs. Return 1 if a series became slower by --fail-on-regression or more, otherwise 0."""
+    """Print the trend of many runs, and return the exit code.
+
+    The exit code is 1 if a series became slower by the share of --fail-on-regression or more, otherwise 0.
+    """
     from pytest_ckpt.analysis.trend import create_trend  # noqa: PLC0415
     from pytest_ckpt.evidence.history import compare_with_reports, read_history  # noqa: PLC0415
     from pytest_ckpt.report.trend import trend_lines, trend_sections  # noqa: PLC0415

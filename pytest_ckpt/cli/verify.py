@@ -36,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the result of each check. Return 0 for an unchanged directory, 1 for a changed one, 8 without a report."""
+    """Print the result of each check, and return the exit code.
+
+    The exit code is 0 for an unchanged directory, 1 for a changed directory, and 8 if the run wrote no report.
+    """
     from pytest_ckpt.evidence.signing import read_public_key  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.evidence.verification import (  # noqa: PLC0415

@@ -72,9 +72,10 @@ def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
 
 
 def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
-    """Return the available engines: built-in ones, engines of plugins (``hooked``), and engines of installed packages.
+    """Return the available engines.
 
-    Raises UsageError if two engines have the same name.
+    These are the built-in engines, the engines of plugins (``hooked``), and the engines of installed packages. Raises
+    UsageError if two engines have the same name.
     """
     known = {spec.name: _always(spec) for spec in BUILT_IN}
     owners = dict.fromkeys(known, "pytest-ckpt")
@@ -109,9 +110,9 @@ def check_installed(spec: EngineSpec) -> None:
 
 
 def read_spec(given: object, owner: str) -> EngineSpec:
-    """Check an engine of another package, and return it with the package ``owner`` as its owner.
+    """Check an engine that another package supplies. Return the engine with ``owner`` as its owner.
 
-    Raises ValueError with the reason if the engine is invalid.
+    ``owner`` is the name and version of the package. Raises ValueError with the reason if the engine is invalid.
     """
     if not isinstance(given, EngineSpec):
         raise ValueError(f"{given!r} is not a pytest_ckpt.vendors.EngineSpec")
@@ -165,10 +166,11 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
 
 
 def check_codec(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec], *, compressible: float) -> None:
-    """Raise UsageError if a compressing strategy is used with an engine or content that does not suit it.
+    """Raise UsageError if a compressing strategy is combined with an unsuitable engine or unsuitable content.
 
-    Engines that write files themselves do not use the codec. ``compressible``, the share of zeros that an option adds
-    to the content, must be 0: zeros would make the compression ratio too good.
+    An engine whose library writes files itself is unsuitable, because its library does not use the codec.
+    ``compressible`` is the share of zeros that an option adds to the content. This share must be 0, because zeros would
+    make the compression ratio too good.
     """
     named = [strategy.name for strategy in strategies if strategy.compresses]
     if not named:
@@ -201,7 +203,7 @@ def check_codec_installed(settings: Settings) -> None:
 def _check_files(given: EngineSpec) -> None:
     """Raise ValueError if the declared file names of an engine are invalid.
 
-    The clean-up identifies the files of an engine in a checkpoint directory by these names.
+    The clean-up recognises the files of an engine in a checkpoint directory by these names.
     """
     rule = given.files
     if not isinstance(rule, FileRule) or not isinstance(rule.of_rank, str):

@@ -31,7 +31,8 @@ def settle(
 ) -> tuple[Settings, Gates]:
     """Return the settings, and the gate table for a target of this ``gate_kind``.
 
-    If the suites in the settings are "auto", the result has the suites that the gate table requires.
+    If the suites in the given settings are "auto", the returned settings contain the suites that the gate table
+    requires.
     """
     gates = load_gates(settings.gate_table, gate_kind, catalogue)
     return dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue)), gates
@@ -65,8 +66,8 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
     """Return the gate table that ``word``, the value of ``--ckpt-gate-table``, selects.
 
     The value is "auto" (the built-in table for ``gate_kind``), the name of a built-in table, or a file. A file may
-    contain requirements of plugins, if they are in ``catalogue``. Raises UsageError for an unknown table, and for a
-    table that does not apply to the target.
+    contain requirements of plugins that are in ``catalogue``. Raises UsageError for an unknown table, and for a table
+    that does not apply to the target.
     """
     gates = _named_gates(word, gate_kind, catalogue)
     if gate_kind in _OF_OBJECTS and gates.table not in (*_OF_OBJECTS, _OF_ANY):

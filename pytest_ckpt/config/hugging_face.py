@@ -1,10 +1,11 @@
-"""Reads the ``config.json`` of a Hugging Face model: the meaning of its fields, by model family (``model_type``). Pure.
+"""Reads the ``config.json`` of a Hugging Face model: the meaning of its fields, by model family. Pure.
 
-Names and defaults of fields are those of the configuration classes in transformers 4. Each family has a row in
-`FAMILIES` with its additional parameters (biases, norms, experts), from its modeling file.
+The field ``model_type`` names the family. Names and defaults of fields are those of the configuration classes in
+transformers 4. Each family has a row in `FAMILIES`. The row describes the additional parameters of the family (biases,
+norms, experts), from its modeling file.
 
-A wrong parameter count is worse than an error. So an unknown family is an error. A field that adds parameters is an
-error if the row of its family does not count it.
+An error is better than a wrong parameter count. An unknown family is therefore an error. A field that adds parameters
+is also an error if the row of its family does not count these parameters.
 
 To add a family, add a public model with its published count to tests/config/test_model_files.py and docs/own_models.md.
 """
@@ -19,7 +20,10 @@ ConfigFields = Mapping[str, Any]
 
 
 class UncountedError(ValueError):
-    """A family or field whose parameters this module cannot count. transformers may be able to count them."""
+    """The configuration has a family or a field whose parameters this module cannot count.
+
+    The library transformers may be able to count these parameters.
+    """
 
 
 Numbers = dict[str, Any]
@@ -89,7 +93,7 @@ def from_config(given: ConfigFields) -> Numbers:
 
 
 class _Reading(ConfigFields):
-    """A configuration that records the names of fields that were read, in its set ``read``."""
+    """A configuration that adds the name of each field that is read to its set ``read``."""
 
     def __init__(self, config: ConfigFields) -> None:
         self._config, self.read = config, set(_BESIDE)

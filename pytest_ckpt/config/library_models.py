@@ -1,7 +1,8 @@
 """Models that transformers defines, counted from the tensors of the library's own class (extra ``models``).
 
-A separate process (`config.library_tensors`) lists the tensors, because the import takes seconds and much memory. This
-module assigns each tensor to a layer, and groups equal layers into kinds. Layers are numbered as in `Model.tensors`:
+A separate process (`config.library_tensors`) lists the tensors, because the import of transformers takes seconds and
+much memory. This module assigns each tensor to a layer, and groups equal layers into kinds. Layers are numbered as in
+`Model.tensors`:
 
 - Layers 1 to L are the numbered modules, such as ``model.layers.7.…``. If a model has several series of numbered
   modules, the series with the most elements is used.
@@ -49,7 +50,7 @@ _EXPERT = re.compile(r"\.experts\.(?:(\d+)\.)?(.+)$")
 
 
 class Listed(NamedTuple):
-    """One tensor of a model: its name and shape in the library."""
+    """One tensor of a model: its name, shape and data type in the library."""
 
     name: str
     shape: tuple[int, ...]
@@ -62,7 +63,7 @@ class Listed(NamedTuple):
 
 
 def is_installed() -> bool:
-    """Whether the packages of the extra ``models`` are installed. The check does not import them."""
+    """Whether the packages of the extra ``models`` are installed. The check does not import the packages."""
     return all(importlib.util.find_spec(name) for name in _NEEDED)
 
 
@@ -70,9 +71,9 @@ def is_installed() -> bool:
 def from_library(text: str) -> Numbers | str:
     """Return {field of a model: value} for a configuration.
 
-    If transformers does not know the model, return a text with the library's version. ``text`` is the configuration, a
-    JSON object with ``model_type``. Raises ValueError if the library rejects it, or if the tensors do not fit our
-    model.
+    If transformers does not know the model, return a text with the version of transformers. ``text`` is the
+    configuration, a JSON object with ``model_type``. Raises ValueError if transformers rejects the configuration, or if
+    the tensors do not fit our `Model`.
     """
     given = json.loads(text)
     if not _may_know(given["model_type"]):
@@ -132,7 +133,7 @@ def numbers_of(found: ConfigFields, given: ConfigFields) -> Numbers:
 
 
 def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...], tuple[int, ...]]:
-    """Return two tuples: the kinds of layers of a model, and the index of the kind of each layer from 0 to L + 2.
+    """Return (kinds of layers of a model, index of the kind of each layer from 0 to L + 2).
 
     ``head`` is the name of the output matrix. If this tensor comes before the numbered layers, it is also the
     embedding, and it remains in layer 0. Raises ValueError for a model without numbered layers.
@@ -165,10 +166,10 @@ def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...
 
 
 def experts_of(tensors: Sequence[Listed], declared: int) -> int:
-    """Return the number of experts in a layer, from the tensors of experts; 0 without such tensors.
+    """Return the number of experts in a layer, from the expert tensors of a model; 0 without such tensors.
 
-    ``declared`` is the number in the configuration. It is used if the tensor names contain no numbers. Raises
-    ValueError if the tensors do not fit the number.
+    ``declared`` is the number of experts in the configuration. It is used if the tensor names contain no expert
+    numbers. Raises ValueError if the tensors do not fit the number of experts.
     """
     numbers = {int(found[1]) for tensor in tensors if (found := _EXPERT.search(tensor.name)) and found[1]}
     joint = {tensor.shape[0] for tensor in tensors if (found := _EXPERT.search(tensor.name)) and not found[1]}
@@ -181,7 +182,7 @@ def experts_of(tensors: Sequence[Listed], declared: int) -> int:
 
 
 def _elements(layer: Sequence[Listed]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the element counts of a layer: of its dense tensors, and of its expert tensors.
+    """Return (element counts of the dense tensors, element counts of the expert tensors) of a layer.
 
     The count of an expert tensor is the sum over all experts.
     """
@@ -208,7 +209,10 @@ def _at(given: Any, dotted: str) -> Any:
 
 
 def _listed(text: str) -> Numbers:
-    """Run `config.library_tensors` with a configuration as JSON, and return its output. Raises ValueError."""
+    """Run `config.library_tensors` with a configuration as JSON, and return its output.
+
+    Raises ValueError if the process fails or exceeds its time limit.
+    """
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", _PROGRAM],

@@ -4,8 +4,8 @@ It reads a ``config.json`` from standard input and prints one JSON object. The o
 and type of each), ``refused`` (a reason), or ``unknown`` (the version of a library that does not know the model).
 
 The model is built on the ``meta`` device, which allocates no memory for tensors. Only classes of the library are used:
-code that a file names (``auto_map``) is never loaded. The process cannot use the network or start programs. It is
-separate because the import takes seconds and about 500 MB of memory.
+code that a file names (``auto_map``) is never loaded. The process cannot use the network or start programs. The process
+is separate because the import of transformers takes seconds and about 500 MB of memory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def answer_of(given: ConfigFields) -> Answer:
-    """Return the JSON object that the program prints: the tensors of the model, or the reason of a refusal."""
+    """Return the JSON object that the program prints: the tensors of a model, a refusal, or an unknown model."""
     try:
         return _tensors_of(given)
     except MemoryError:
@@ -120,7 +120,7 @@ def _forbid(event: str, _: Any) -> None:
 
 
 def _without(given: ConfigFields) -> Answer:
-    """Return a configuration without the fields that do not affect tensors, also in nested tables."""
+    """Return a configuration without the fields that do not affect tensors. Nested tables are also searched."""
     return {
         name: _without(value) if isinstance(value, dict) else value
         for name, value in given.items()
@@ -129,7 +129,7 @@ def _without(given: ConfigFields) -> Answer:
 
 
 def _numbers(given: ConfigFields) -> Iterator[tuple[str, float]]:
-    """Yield (field, value) of each count of layers or experts in a configuration, also in nested tables."""
+    """Yield (field, value) for each count of layers or experts in a configuration and its nested tables."""
     for name, value in given.items():
         if isinstance(value, dict):
             yield from _numbers(value)
@@ -200,8 +200,8 @@ def _absent(given: ConfigFields, text: Any) -> list[str]:
 def _unread(given: ConfigFields, config: Any, where: str = "") -> Iterator[str]:
     """Yield the names of the fields in a configuration that the library does not use.
 
-    The library stores an unknown field as an attribute of its configuration object. It converts old names of known
-    fields, so old names are not yielded.
+    The library stores an unknown field as an attribute of its configuration object. The library converts old names of
+    known fields, so old names are not yielded.
     """
     known = _fields(config)
     for name, value in given.items():

@@ -110,7 +110,7 @@ class Parallelism:
 
 
 def read_parallelism(text: str) -> Parallelism:
-    """Return the parallelism from a text such as ``tp=8,pp=4,dp=2,zero=1``. Raises ValueError if it is invalid."""
+    """Return the parallelism from a text such as ``tp=8,pp=4,dp=2,zero=1``. Raises ValueError for an invalid text."""
     given: dict[str, int] = {}
     for word in text.split(","):
         name, equals, number = word.strip().partition("=")
@@ -124,7 +124,7 @@ def read_parallelism(text: str) -> Parallelism:
 class Models:
     """The available models: models of the workload, models from files, and models recorded in a run (``kept``).
 
-    If ``parallelism`` or ``optimizer`` is given, it replaces the value in the files.
+    If ``parallelism`` or ``optimizer`` is given, the given value replaces the value in the files.
     """
 
     parallelism: Parallelism | None = None
@@ -132,9 +132,10 @@ class Models:
     kept: Mapping[str, Model] = field(default_factory=dict)
 
     def choose(self, words: Iterable[str]) -> tuple[Model, ...]:
-        """Return the models with these names: first the models of the workload in the workload's order, then others.
+        """Return the models with these names or files.
 
-        Raises UsageError for an unknown name, and for a file that cannot be read.
+        The models of the workload come first, in the order of the workload. Other models follow. Raises UsageError for
+        an unknown name, and for a file that cannot be read.
         """
         words = list(dict.fromkeys(words))
         found = [self._one(word) for word in words if self._recorded_model(word) or is_file(word)]
@@ -147,8 +148,9 @@ class Models:
     def _recorded_model(self, word: str) -> Model | None:
         """Return the recorded model that ``word`` names; None without such a model.
 
-        ``word`` is the model's name, or the user's name for it. If only one recorded model has the file name of
-        ``word``, this model is returned.
+        ``word`` is the name of the model, or the name by which the user chose it. For any other ``word``, recorded
+        models are compared by file name. If exactly one recorded model has the file name of ``word``, this model is
+        returned.
         """
         if word in self.kept:
             return self.kept[word]
@@ -160,8 +162,8 @@ class Models:
 def recorded_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
     """Return {name: model} for the users' models that the checkpoints of a plan define.
 
-    Each model has two entries: one with its own name, and one with the name by which the user chose it.
-    Raises ValueError if a definition does not match the digest in the model's name.
+    Each model has two entries. The keys are its own name, and the name by which the user chose the model. Raises
+    ValueError if a definition does not match the digest in the model's name.
     """
     kept: dict[str, Model] = {}
     for checkpoint in checkpoints:
@@ -177,15 +179,15 @@ def recorded_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model
 
 
 def is_file(word: str) -> bool:
-    """Whether a word is a file name. Otherwise it is the name of a model of the workload."""
+    """Whether ``word`` is a file name. Any other word is the name of a model of the workload."""
     return "/" in word or word.lower().endswith((".toml", ".json"))
 
 
 def read_model(word: str, option: str, parallelism: Parallelism | None, optimizer: Optimizer | None) -> Model:
     """Return the model that a file describes.
 
-    If ``parallelism`` or ``optimizer`` is given, it replaces the file's value. Raises UsageError if the file cannot be
-    read or does not describe a model.
+    If ``parallelism`` or ``optimizer`` is given, the given value replaces the value in the file. ``option`` is the name
+    of the option in error messages. Raises UsageError if the file cannot be read or does not describe a model.
     """
     path = user_path(word, option)
     try:
@@ -222,10 +224,10 @@ def read_model(word: str, option: str, parallelism: Parallelism | None, optimize
 
 
 def _from_json(given: ConfigFields) -> Numbers:
-    """Return {field of a model: value} for a config.json. Raises ValueError.
+    """Return {field of a model: value} for a config.json. Raises ValueError if the model cannot be counted.
 
-    `hugging_face` counts the families that it knows. transformers counts only other families, so a model of a known
-    family has the same digest on hosts with and without transformers.
+    `hugging_face` counts the families that it knows. transformers counts only the other families. A model of a known
+    family therefore has the same digest on hosts with and without transformers.
     """
     try:
         return from_config(given)
@@ -358,7 +360,7 @@ def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | 
 class _Kinds(NamedTuple):
     """The kinds of layers in a TOML file.
 
-    ``order`` lists the kind of each layer by name. ``values`` maps the name of a kind to its values.
+    ``order`` lists the name of the kind of each layer. ``values`` is {name of a kind: values of this kind}.
     """
 
     order: list[str]
@@ -366,9 +368,9 @@ class _Kinds(NamedTuple):
 
 
 def _pop_kinds(given: Numbers) -> _Kinds | None:
-    """Remove the kinds of layers from a TOML table and return them; None if the table has none.
+    """Remove the kinds of layers from a TOML table and return these kinds; None if the table has no kinds.
 
-    Raises ValueError if they are incomplete or invalid.
+    Raises ValueError if the kinds are incomplete or invalid.
     """
     order, values = given.pop("layer_kinds", None), given.pop("kinds", None)
     if order is None and values is None:
@@ -447,9 +449,10 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> N
 
 
 def _create_model(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
-    """Return a model with the given values, and default values for the other fields. Raises ValueError.
+    """Return a model with the given values, and default values for the other fields.
 
-    ``cut`` is the parallelism. ``source`` contains the file, its digest, and the user's name for it.
+    ``cut`` is the parallelism. ``source`` contains the file name, the digest of the file, and the user's name for the
+    file. Raises ValueError if a value is missing or invalid.
     """
     values = {name: _value(name, value) for name, value in given.items()}
     for name in ("layers", "hidden", "vocabulary", "heads"):

@@ -20,10 +20,10 @@ _STATES: tuple[tuple[int, Precision], ...] = ((4, "float32"), (2, "bfloat16"), (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Optimizer:
-    """An optimizer: ``states`` lists the precision of each state that it stores per parameter.
+    """An optimizer: ``states`` lists the precision of each state that the optimizer stores per parameter.
 
-    The parameters of embedding, head and last norm have the additional states ``of_ends``. If ``whole_bytes`` is not 0,
-    it is the size of a parameter with its states, and the states are computed from it.
+    The parameters of embedding, head and last norm have the additional states ``of_ends``. ``whole_bytes`` is the size
+    of one parameter with its states. If ``whole_bytes`` is not 0, the states are computed from this size.
     """
 
     states: tuple[Precision, ...] = ()

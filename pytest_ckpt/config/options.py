@@ -56,7 +56,10 @@ class _SourcedText(NamedTuple):
 def add_options(
     parser: argparse.ArgumentParser, options: Iterable[Option] = OPTIONS, listed: Container[str] | None = None
 ) -> None:
-    """Add options to a command's parser, in their groups. If ``listed`` is given, --help shows only these keys."""
+    """Add options to a command's parser, in their groups.
+
+    If ``listed`` is given, --help shows only the options with these keys.
+    """
     options = list(options)
     for title in GROUPS:
         if of_group := [option for option in options if option.group == title]:
@@ -87,9 +90,9 @@ def resolve(
     defaults.
 
     ``command_line`` and ``ini`` map ini names, such as "ckpt_target", to texts; a text is None if the option is not
-    given. ``ini_source`` is the name of the source ``ini`` in messages. ``hooked`` maps ini names to (source, text)
-    from plugins. ``engines`` are the available engines (default: the built-in engines). ``kept`` maps names to
-    users' models that a run recorded; the files of these models are not read. ``environment`` contains the
+    given. ``ini_source`` is the name of the source ``ini`` in messages. ``hooked`` is {ini name: (source, text)} from
+    the hooks of plugins. ``engines`` are the available engines (default: the built-in engines). ``kept`` is {name:
+    model} for users' models that a run recorded; the files of these models are not read. ``environment`` contains the
     environment variables.
 
     Raises UsageError with the option, its value, the valid values and the most similar valid value.
@@ -157,9 +160,10 @@ def _without_omitted(suites: tuple[str, ...], profile: Profile) -> tuple[str, ..
 
 
 def _planned_operations(stated: int | None, wanted: Assurance | None, profile: Profile) -> int:
-    """Return the number of saves of a run. The number of loads is the same.
+    """Return the number of saves of a run, which is also the number of loads.
 
-    ``stated`` is the number that the user gave. Raises UsageError if it is too small for the confidence ``wanted``.
+    ``stated`` is the number that the user gave. Raises UsageError if ``stated`` is too small for the confidence that
+    the user demands (``wanted``).
     """
     if wanted is None:
         return stated or profile.operations
@@ -173,7 +177,11 @@ def _planned_operations(stated: int | None, wanted: Assurance | None, profile: P
 
 
 def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _SourcedText]:
-    """Return {ini name: value} of one source. A parameter in the value of an option becomes a separate entry."""
+    """Return {ini name: value} of one source of options.
+
+    If the value of an option contains parameters, such as ``incremental:changed=10%``, each parameter becomes a
+    separate entry.
+    """
     found: dict[str, _SourcedText] = {}
     for name, text in given.items():
         if text is not None and name in _BY_NAME:
@@ -189,9 +197,9 @@ def _split(option: Option, text: str, source: str) -> dict[str, _SourcedText]:
 
     The result has one entry for all names, and one entry for each parameter. An item of the list is ``name``,
     ``name:parameter=value`` or ``parameter=value``. A parameter without a name belongs to the preceding name. If no
-    name precedes it, the parameter is set, but no name is added to the list. Each line of the text is one occurrence
-    of the option. The names of the last occurrence replace earlier names. The parameters of all occurrences are
-    used.
+    name precedes the parameter, the parameter is set, but no name is added to the list. Each line of the text is one
+    occurrence of the option. The names of the last occurrence replace earlier names. The parameters of all occurrences
+    are used.
     """
     found: dict[str, _SourcedText] = {}
     names: list[str] = []
@@ -236,7 +244,8 @@ def _of_environment(
 ) -> _SourcedText | None:
     """Return the value of an option from its environment variables.
 
-    Returns None if no such variable is set, or if the target is not an object store over TLS.
+    Returns None if no such variable is set. Also returns None if the target is not an object store, or if all its
+    endpoints are without TLS.
     """
     name = next((name for name in option.variables if environment.get(name)), "")
     if not name or "://" not in (target or ""):
@@ -309,9 +318,10 @@ def _check_certificates(engines: Iterable[EngineSpec], ca_bundle: str | None) ->
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if an engine saves and loads collectively, and a command changes the storage during the run.
+    """Raise UsageError if a command changes the storage during the run, and an engine saves and loads collectively.
 
-    During such a change, single ranks must be able to fail and continue. A collective engine does not support this.
+    During such a change, single ranks must be able to fail and continue. The ranks of a collective engine cannot do
+    this.
     """
     for key in _CHANGES:
         for engine in values["engine"]:
@@ -325,7 +335,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
 
 
 def _check_deltas(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if a prerequisite of delta saves is missing, or if another option conflicts with them."""
+    """Raise UsageError if a prerequisite of delta saves is missing, or if another option conflicts with delta saves."""
     named = [strategy.name for strategy in values["strategy"] if strategy.saves_deltas]
     if not named:
         return

@@ -224,7 +224,8 @@ def read_share(value: str) -> float:
 def read_assurance(value: str) -> Assurance:
     """Return confidence, share and permitted misses from a text such as ``95/99:misses=1``.
 
-    Raises ValueError for an invalid text, or if the proof needs more operations than a run can have.
+    Raises ValueError for an invalid text, and for a proof that needs more operations than a run can have. Also raises
+    ValueError for a plan with misses that proves less than ten operations without a miss.
     """
     shares, colon, planned = value.partition(":")
     confidence, slash, share = (part.strip().removesuffix("%").strip() for part in shares.partition("/"))
@@ -465,7 +466,7 @@ def read_hosts(value: str) -> tuple[HostSlots, ...]:
 
 
 def read_failures(value: str) -> str:
-    """Return the text of a failure model unchanged. Raises ValueError if it is invalid."""
+    """Return the text of a failure model unchanged. Raises ValueError for an invalid text."""
     rate = parse_failure_model(value).failures_per_accelerator_day
     if not _RAREST <= rate <= SECONDS_PER_DAY:
         raise ValueError(
@@ -475,7 +476,7 @@ def read_failures(value: str) -> str:
 
 
 def read_command(value: str) -> str:
-    """Return a command unchanged. Raises ValueError if it cannot be split into words."""
+    """Return a command unchanged. Raises ValueError for a text that cannot be split into words."""
     try:
         words = shlex.split(value)
     except ValueError as error:

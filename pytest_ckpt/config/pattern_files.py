@@ -92,10 +92,11 @@ def load_pattern(word: str, option: str = OPTION) -> LoadedPattern:
 def with_pattern(
     engines: Sequence[EngineSpec], word: str, strategies: Iterable[str], pace: str, deadline_seconds: float
 ) -> tuple[EngineSpec, ...]:
-    """Return the engines; each engine that replays a job has received the pattern that ``word`` names.
+    """Return the engines; engines that replay a job contain the pattern (recorded file calls) of the job.
 
-    ``pace`` states whether a replay repeats the pauses of the job. After ``deadline_seconds`` without progress, a rank
-    is reported as hung. Raises UsageError for an invalid pattern or an unsuitable strategy.
+    ``word`` names the pattern. ``pace`` states whether a replay repeats the pauses of the job. After
+    ``deadline_seconds`` without progress, a rank is reported as hung. Raises UsageError for an invalid pattern or an
+    unsuitable strategy.
     """
     replaying = [engine for engine in engines if engine.replays]
     if not replaying:
@@ -127,9 +128,9 @@ def _with_pattern(engine: EngineSpec, word: str, pace: str, deadline_seconds: fl
 
 
 def _check_pauses(found: LoadedPattern, word: str, deadline_seconds: float) -> None:
-    """Raise UsageError if a pattern has no pauses, or a pause of ``deadline_seconds`` or longer.
+    """Raise UsageError if a pattern contains no pauses, or if its longest pause is ``deadline_seconds`` or longer.
 
-    A rank in such a pause would be reported as hung.
+    A rank in such a long pause would be reported as hung.
     """
     longest = max(step.pause_us for step in found.pattern.steps) / _MICROSECONDS
     if not longest:

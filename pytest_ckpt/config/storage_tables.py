@@ -18,7 +18,10 @@ _GB, _MAXIMUM_GB, _MAXIMUM_ACCELERATORS = 1e9, 1e9, 1_000_000_000
 
 
 def load_table(word: str) -> StorageTable:
-    """Return the table with this name, or the table in this file. Raises UsageError."""
+    """Return the built-in table with the name ``word``, or the table in the file ``word``.
+
+    Raises UsageError if the table is unknown, or if the file cannot be read or is invalid.
+    """
     if word in SHIPPED:
         return read_table((resources.directory("templates") / "storage_tables" / f"{word}.toml").read_text())
     if "/" not in word and not word.endswith(".toml"):
@@ -39,7 +42,7 @@ def load_table(word: str) -> StorageTable:
 
 
 def read_table(text: str) -> StorageTable:
-    """Return the table that a TOML text describes. Raises ValueError."""
+    """Return the table that a TOML text describes. Raises ValueError for an invalid text."""
     given = parse_toml(text)
     words = {name: given.get(name) for name in ("name", "title", "source")}
     for name, value in words.items():

@@ -41,7 +41,7 @@ def template() -> str:
 
 
 def read_system(file: Path) -> dict[str, Any]:
-    """Return {table: its facts} of a description. Raises UsageError with the invalid entry and a similar name."""
+    """Return {table: its facts} of a description. Raises UsageError for an invalid entry, with a similar valid name."""
     where = f"{OPTION} {file}"
     try:
         described = parse_toml(read_user_text(user_path(file, OPTION)))

@@ -34,7 +34,8 @@ _RACE_SECONDS, _SHORTEST_RACE_SECONDS = 600.0, 60.0
 def main() -> int:
     """Perform the check. Return 0 without an anomaly, 1 with an anomaly, 8 if a prerequisite is missing.
 
-    An internal error raises an exception. `run` turns it into exit code 3, which is never a result of the target.
+    An internal error raises an exception. `run` turns the exception into exit code 3, which is never a result of the
+    target.
     """
     args = _parser().parse_args()
     check = BY_NAME[args.check]
@@ -89,11 +90,12 @@ def _witness(args: argparse.Namespace) -> AbstractContextManager[str | None]:
 
 
 def _creation_error(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
-    """Create ``directories``; return the error of the first directory that cannot be created, None if all were created.
+    """Create ``directories``. Return the error of the first directory that cannot be created, otherwise None.
 
-    ``bases`` are shared by several checks of a run and may exist already; they are empty for a check outside a run.
-    In a run, the error of a missing parent directory is returned, because the parent existed when the run began.
-    Outside a run, a missing parent directory raises FileNotFoundError, because the user may have named a wrong one.
+    ``bases`` are directories that several checks of a run share, and that may exist already. Outside a run, ``bases``
+    is empty. In a run, the error of a missing parent directory is returned, because the parent existed when the run
+    began. Outside a run, a missing parent directory raises FileNotFoundError, because the user may have named a wrong
+    directory.
     """
     for directory in directories:
         _report_call("mkdir", str(directory))

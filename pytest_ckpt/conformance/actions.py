@@ -1,7 +1,7 @@
 """Requests that all checks can send to the second client: functions that run in its agent.
 
-A failed call raises OSError. ``open_file`` returns a descriptor that stays open in the agent. Later requests pass this
-descriptor. Their ``path`` is only used in error messages.
+A failed call raises OSError. ``open_file`` returns a descriptor that remains open in the agent. Later requests use this
+descriptor. The ``path`` of these requests is only used in error messages.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def close_file(path: str, *, descriptor: int) -> None:
 
 
 def lock(path: str, *, descriptor: int, shared: bool = False) -> bool:
-    """Try to get the flock lock of an open file without waiting. Return whether this succeeded."""
+    """Try to get the flock lock of an open file without waiting. Return whether the lock was obtained."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -125,8 +125,8 @@ def unlock(path: str, *, descriptor: int) -> None:
 def hold_lock(path: str) -> dict[str, Any]:
     """Start a child process that keeps the exclusive flock lock of a file.
 
-    Return its process id, and whether it got the lock. The child can be killed while this agent continues. It ends when
-    the agent ends.
+    Return {process: id of the child, held: whether the child got the lock}. The child can be killed while this agent
+    continues. The child ends when the agent ends.
     """
     answers, answer = os.pipe()
     until_agent_ends, _ = alive = os.pipe()
@@ -164,8 +164,8 @@ def wait_until(path: str, *, query: str, wanted: Any, seconds: float, stopped: C
     queries end after ``seconds``, or when ``stopped`` returns true. Return {agreed: whether ``wanted`` was returned,
     looks: the number of queries, last: the last result}.
 
-    The pause between two queries is 0.5 % of the elapsed time, at least 0.5 ms and at most 20 ms. It is the precision
-    of the measured time, and it limits the load on the target.
+    The pause between two queries is 0.5 % of the elapsed time, at least 0.5 ms and at most 20 ms. The pause determines
+    the precision of the measured time, and it limits the load on the target.
     """
     began = time.monotonic()
     until = began + seconds

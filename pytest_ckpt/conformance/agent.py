@@ -1,8 +1,8 @@
 """``python -m pytest_ckpt.conformance.agent``: the second client of a check. It performs requests on its host.
 
 The agent connects to the process of the check, at the address in its environment (`wire.caller`). It ends when the
-connection ends. It needs only the standard library: ``mpiexec -n 1 -host B``, ``srun`` or a container can start it on
-every host that mounts the storage.
+connection ends. The agent needs only the standard library. ``mpiexec -n 1 -host B``, ``srun`` or a container can
+therefore start it on every host that mounts the storage.
 
 A request names a function of ``actions``, or ``module:function`` of ``posix``. The function receives the path and the
 details of the request. A function with a loop also receives ``stopped``, which returns whether the check has requested

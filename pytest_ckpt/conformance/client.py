@@ -1,4 +1,7 @@
-"""Another client of the same storage: a process on another host, or on this host through the same or a second mount."""
+"""Another client of the same storage: a process on another host, or a process on this host.
+
+A process on this host uses the same mount or a second mount of the storage.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ class Client:
     """A second client: sends one request at a time to an agent, and returns the answer.
 
     ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another host. The command must
-    forward its environment variables, which contain the address for the agent's connection. ``ports`` limits the port
-    of this address. The first request starts the agent. The agent ends when the connection or this process ends.
+    forward its environment variables, which contain the address for the agent's connection. ``ports`` is the range of
+    ports for this address. The first request starts the agent. The agent ends when the connection or this process ends.
 
     ``patience`` is the timeout of a request in seconds. ``report_call`` is called before each request, so that a
     blocked request can be reported. ``name`` is used in failure texts.
@@ -64,7 +67,7 @@ class Client:
         """Have the agent perform an action and return its answer.
 
         ``action`` is a function of ``actions``, or ``module:function`` of the checks. Raises OSError with the agent's
-        errno if a call failed, TimeoutError if the agent does not answer in time, NotRun if the agent has ended.
+        errno if a call failed, TimeoutError if the agent does not answer in time, and NotRun if the agent has ended.
         """
         self.start(action, path, **details)
         return self.finish(patience=patience)
@@ -138,7 +141,7 @@ class Client:
         process.stdout.close()
 
     def _started(self) -> None:
-        """Start the agent if necessary, and wait until it has connected. Raises NotRun if it does not connect."""
+        """Start the agent if necessary, and wait until it has connected. Raises NotRun if the agent does not connect."""
         if self._process is None:
             try:
                 self._listener = Listener(only_this_host=self._command[0] == sys.executable, ports=self._ports)
@@ -173,7 +176,7 @@ class Client:
         return self._within(seconds, lambda: self._answer is not None)
 
     def _within(self, seconds: float, is_so: Callable[[], bool]) -> bool:
-        """Process messages until ``is_so`` returns true. Return whether this happened within ``seconds``.
+        """Process messages until ``is_so`` returns true. Return whether ``is_so`` returned true within ``seconds``.
 
         Raises NotRun if the agent ends.
         """

@@ -1,4 +1,4 @@
-"""The content of test files: how checks write it and read it, and how they classify wrong bytes.
+"""The content of test files: how checks write and read the content, and how they classify wrong bytes.
 
 All content is pseudo-random and unique, so that bytes of an older version or of another offset are recognised. A file
 can consist of pages: each page contains its version and number, and can be generated again from the seed. A reader that
@@ -6,8 +6,9 @@ knows the seed can therefore distinguish old, torn, misplaced and damaged bytes.
 
 Files are read like readers of checkpoints do: open, read until a read returns no bytes, close. No other call is made.
 Some clients (disorderfs, s3fs, sshfs, NFS) update the cached size of a file only when a process requests its
-attributes. Until then they truncate reads at the old length. A call that requests attributes would therefore hide the
-loss. Such calls are fstat, stat, access, a listing of the directory, and Python's ``open``, which calls fstat.
+attributes. Until then, these clients end each read at the old size, and the newer bytes are missing. A call that
+requests attributes would therefore hide this fault. Such calls are fstat, stat, access, a listing of the directory, and
+Python's ``open``, which calls fstat.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ class Difference:
 def difference(
     seen: bytes, expected: bytes, *, older: bytes = b"", whole: bytes = b"", offset: int = 0, unit_bytes: int = 0
 ) -> Difference | None:
-    """Return the first fault of ``seen``, the bytes that were read; None if they equal ``expected``.
+    """Return the first fault of ``seen``, the bytes that were read; None if ``seen`` equals ``expected``.
 
     ``offset`` is the offset of the read in the file. ``older`` is the previous content of the same range. ``whole`` is
     the complete content of the file, if known; it is used to recognise misplaced bytes. ``unit_bytes`` is the length of
-    the writes, which were aligned in the file (0: unknown). A fault that begins inside a write is reported as a torn
-    write.
+    each write; writes begin at multiples of this length (0: unknown). A fault that begins inside a write is reported as
+    a torn write.
     """
     if seen == expected:
         return None
@@ -187,9 +188,10 @@ def version_of(data: bytes) -> int | None:
 
 
 def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | None:
-    """Return the first fault of a file that consists of pages: wrong bytes or a wrong length. None without a fault.
+    """Return the first fault of a file that consists of pages; None without a fault.
 
-    ``data`` are the bytes of the file. Page number i must have the version ``versions[i]``.
+    A fault is a wrong byte or a wrong length. ``data`` are the bytes of the file. Page number i must have the version
+    ``versions[i]``.
     """
     length = len(versions) * PAGE
     if not data and length:
@@ -230,7 +232,7 @@ _READ_BYTES = 1 << 20
 def opened(path: Path | str, flags: int) -> Iterator[int]:
     """Yield the descriptor of an open file, and close it at the end of the ``with`` block.
 
-    The only calls are open and close. Raises OSError if one of them fails.
+    The only calls are open and close. Raises OSError if one of these calls fails.
     """
     descriptor = os.open(path, flags, 0o644)
     try:

@@ -34,7 +34,7 @@ _NAMED_OF_A_KIND = 5
 class Effort:
     """The effort of a check, and the seed of its random numbers.
 
-    ``share`` is the share of the full effort. It is 1 in an acceptance run.
+    ``share`` is the share of the full effort. In an acceptance run, ``share`` is 1.
     """
 
     seed: int
@@ -51,10 +51,10 @@ class CheckContext(Effort):
 
     Directories: ``directory`` is an empty directory on the target. ``witness`` is a directory outside the target, for
     records that must survive a power cut; None without a power cut. ``small_directory`` is an empty directory on a
-    volume or quota of the same storage that may be filled.
+    small volume or quota of the same storage. The check may fill this volume or quota.
 
-    Second client: ``other`` is a second client of the same storage, ``other_directory`` the path of ``directory`` on
-    it. Without a second client, both are None.
+    Second client: ``other`` is a second client of the same storage. ``other_directory`` is the path of ``directory`` on
+    the second client. Without a second client, both are None.
 
     Commands: ``power_cut`` cuts the target's power and restores it. It is run ``power_cuts`` times. ``report_call`` is
     called with each call and its path before the call is made, so that a blocked call can be reported. ``commit`` is
@@ -78,16 +78,16 @@ class CheckContext(Effort):
     commit: Commit = BY_RENAME
 
     def note_commit(self, findings: Findings) -> None:
-        """Record the method of commits, if it is not the rename of a directory."""
+        """Record how saves are committed, if not by the rename of a directory."""
         if self.commit is not BY_RENAME:
             findings.facts["commit"] = f"by a {self.commit.sign}: the target refuses to rename a directory"
 
     def rename_file(self, old: Path, new: Path, findings: Findings) -> bool:
-        """Rename the file ``old`` to ``new``, and replace an existing file. Return whether the target permits this.
+        """Rename the file ``old`` to ``new``; an existing file is replaced. Return whether the target permits this.
 
-        A target that refuses to rename directories may refuse to rename files. In this case, the refusal is recorded as
-        a fact, and ``old`` is removed: only COMMIT.file requires that files can be renamed. Raises OSError for all
-        other errors.
+        A target that refuses to rename directories may also refuse to rename files. Only COMMIT.file requires that
+        files can be renamed. In other checks, the refusal is therefore recorded as a fact, and ``old`` is removed.
+        Raises OSError for all other errors.
         """
         self.report_call("rename", str(new))
         try:
@@ -132,10 +132,10 @@ class Findings:
     began: float = field(default_factory=time.monotonic)
 
     def wrong(self, kind: str, *, where: str, seen: str, expected: str) -> None:
-        """Record an anomaly: an event that does not occur on a healthy target. Its texts are for a storage engineer.
+        """Record an anomaly: an event that does not occur on a healthy target. The texts are for a storage engineer.
 
         ``kind`` names the fault briefly and begins the failure text, such as "name missing during a rename". ``where``
-        is the file and the offset, or the time.
+        is the file and the offset, or the time. ``seen`` and ``expected`` are the observed and the correct result.
         """
         self.anomaly_count += 1
         same = sum(anomaly.kind == kind for anomaly in self.anomalies)
@@ -175,11 +175,12 @@ class Findings:
 
 @dataclass(slots=True, kw_only=True)
 class ObservedRace:
-    """A race: this process changes a name repeatedly, while another process (the watcher) reads it repeatedly.
+    """A race: this process changes a name repeatedly, while another process (the watcher) reads the name repeatedly.
 
-    The race ends after ``wanted`` changes and ``wanted`` reads, or after a timeout: on some storage, a change of a name
-    in use takes seconds. After a timeout, the findings are valid if there were at least ``minimum`` changes and reads.
-    ``change`` and ``query`` are the words for one change and one read in messages.
+    The race ends after ``wanted`` changes and ``wanted`` reads, or after a timeout. A timeout is needed because on some
+    storage, a change of a name in use takes seconds. After a timeout, the findings are valid if there were at least
+    ``minimum`` changes and ``minimum`` reads. ``change`` and ``query`` are the words for one change and one read in
+    messages.
     """
 
     context: CheckContext
@@ -208,7 +209,7 @@ class ObservedRace:
         return False
 
     def some(self, at_most: int, call: str, path: str) -> Iterator[int]:
-        """Yield the numbers of the next changes: at most ``at_most``, and none after the timeout.
+        """Yield the numbers of the next changes: at most ``at_most`` numbers, and none after the timeout.
 
         The caller makes one change for each number. ``call`` and ``path`` are reported before each change.
         """

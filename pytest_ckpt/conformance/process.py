@@ -55,8 +55,8 @@ def parser_of(package: CheckPackage, command: str, description: str | None) -> a
 def observe(check: Check, context: Effort, findings: Findings, failed: Callable[[OSError], str]) -> Observation:
     """Run a check's function and return its observation.
 
-    ``failed`` records an error of the target in the findings. It returns the name of the error's errno, or an empty
-    text.
+    ``failed`` records an error of the target in the findings. ``failed`` returns the name of the error's errno; empty
+    without an errno.
     """
     module, function = check.code.split(":")
     code = importlib.import_module(f"{__package__}.{check.package}.{module}")

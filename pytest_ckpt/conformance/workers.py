@@ -1,4 +1,4 @@
-"""Worker processes of a check. They are watched while they run, and always ended."""
+"""Worker processes of a check. The check observes the workers while they run, and always ends them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class WorkerChannel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerEnd:
-    """The end of a worker: its result, or the error or signal that ended it in ``call`` at ``where``.
+    """The end of a worker: its result, or the error or signal that ended the worker in ``call`` at ``where``.
 
     For a worker whose call hangs, ``hung`` is the time in seconds since the start of the call, and ``blocked`` is the
     worker's kernel stack. For an ended worker, ``hung`` is 0.
@@ -120,7 +120,7 @@ class Worker:
         return word in self._words
 
     def ended(self) -> WorkerEnd | None:
-        """Return how the worker ended; None while it runs.
+        """Return how the worker ended; None while the worker runs.
 
         Raises NotRun if another process than the check killed the worker, because this is not a fault of the storage.
         """
@@ -137,7 +137,7 @@ class Worker:
         return WorkerEnd(**self._last, signal=signal.Signals(number).name if number else "", call=call, where=where)
 
     def hung(self) -> WorkerEnd:
-        """Return a description of the worker's current call. Use it for a call that hangs."""
+        """Return a description of the worker's current call. The caller uses it for a call that hangs."""
         since, call, where = self.doing
         return WorkerEnd(hung=time.monotonic() - since, blocked=blocked_in(self.pid), call=call, where=where)
 
@@ -195,7 +195,7 @@ def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[lis
 def all_have_sent(workers: Sequence[Worker], word: str, report_call: ReportCall) -> bool:
     """Wait until each worker has sent the message ``word`` or has ended. Return whether all workers have sent it.
 
-    ``report_call`` is called as in `gather`.
+    ``report_call`` receives the current call of a worker, as in `gather`.
     """
     reporter = _StallReporter(report_call)
     left = list(workers)
@@ -208,7 +208,7 @@ def all_have_sent(workers: Sequence[Worker], word: str, report_call: ReportCall)
 def gather(
     workers: Sequence[Worker], report_call: ReportCall, *, patience_seconds: float = float("inf")
 ) -> list[WorkerEnd]:
-    """Wait until all workers have ended. Return the end of each worker, in their order.
+    """Wait until all workers have ended. Return the ends of the workers, in the order of ``workers``.
 
     If a call of a worker takes longer than ``patience_seconds``, the worker counts as hung and is no longer waited for.
     About once a second, ``report_call`` receives the current call of the worker with the longest time without progress.
@@ -232,7 +232,7 @@ def gather(
 class _StallReporter:
     """Reports the current call of the worker with the longest time without progress.
 
-    It reports about once a second, and only if a worker has made progress since the last report.
+    A call is reported about once a second, and only if a worker has made progress since the last report.
     """
 
     def __init__(self, report_call: ReportCall) -> None:

@@ -46,8 +46,8 @@ class Envelope:
 def statement(document: Mapping[str, Any], sha256: Mapping[str, str]) -> bytes:
     """Return the serialised in-toto statement about a report.
 
-    ``sha256`` maps the files of the run directory to digests. The field ``result`` is PASSED for a certified run, and
-    WARNED for a rehearsal that met all requirements. For all other runs, including incomplete ones, it is FAILED.
+    ``sha256`` is {file of the run directory: digest}. The field ``result`` is PASSED for a certified run with exit code
+    0, and WARNED for a rehearsal with exit code 0. For all other runs, including incomplete runs, the field is FAILED.
     Requirements that were not run are not listed.
     """
     named = [(f"{v['id']} {v['subject']}", v["outcome"], v["severity"]) for v in document["requirements"]]
@@ -88,7 +88,7 @@ def envelope_bytes(envelope: Envelope) -> bytes:
 
 
 def read_envelope(data: bytes) -> Envelope:
-    """Return the content of an envelope. Raises ValueError with the reason if it is invalid."""
+    """Return the content of an envelope. Raises ValueError with the reason if the envelope is invalid."""
     try:
         plain = parse(data)
         return Envelope(

@@ -39,8 +39,8 @@ class LineSubject(TypedDict):
     """One workload of a run, with the times of its saves and loads.
 
     ``is_complete`` states whether the measurement was completed. ``conditions`` are the settings and sizes that affect
-    times. Only runs with equal conditions are compared. ``request_p99_seconds`` exists only for an object store. It
-    maps each kind of request to its 99th percentile at the slowest endpoint.
+    times. Only runs with equal conditions are compared. ``request_p99_seconds`` exists only for an object store. It is
+    {kind of request: 99th percentile of the request times at the slowest endpoint}.
     """
 
     subject: Text
@@ -119,7 +119,7 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _p99_of_requests(measured: Mapping[str, Any]) -> dict[str, float]:
-    """Return {kind of request to an object store: its 99th percentile in seconds at the slowest endpoint}."""
+    """Return {kind of request to an object store: 99th percentile of its times in seconds, at the slowest endpoint}."""
     worst: dict[str, float] = {}
     for row in measured.get("requests") or ():
         if row["p99_seconds"] is not None:
@@ -161,9 +161,9 @@ def append_run(history: Path, document: Mapping[str, Any], directory: Path) -> i
 
 
 def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return two lists: the lines of a history by start time of their runs, and a message for each invalid line.
+    """Return (lines of a history, messages). The lines are sorted by the start time of their runs.
 
-    Raises UsageError if the directory contains no history.
+    Each invalid line is left out and causes a message. Raises UsageError if the directory contains no history.
     """
     file = user_path(history, OPTION) / LINES
     try:
@@ -188,11 +188,11 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return two lists: the history lines with the values of the runs' reports, and sentences on problems.
+    """Return (history lines with the values of the reports of their runs, sentences on problems).
 
-    If the run directory is missing, the line is kept unchanged. If the run's report is invalid or does not match its
-    manifest, the run is left out. If line and report differ, the values of the report are used, and a sentence states
-    this.
+    If the directory of a run is missing, its line is kept unchanged. If the report of a run is invalid or does not
+    match its manifest, the run is left out. If line and report differ, the values of the report are used. A sentence
+    states each of these problems.
     """
     runs = user_path(history, OPTION) / RUNS
     kept, notices, bare = [], [], 0
@@ -229,7 +229,10 @@ def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[
 
 
 def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
-    """Return ``stated`` without the fields that ``line`` lacks because an older version wrote the line."""
+    """Return ``stated`` without the fields that are missing in ``line`` because an older version wrote the line.
+
+    ``stated`` is the line that follows from the report of the same run.
+    """
     had = {subject["subject"] for subject in line["subjects"] if _REQUESTS in subject}
     subjects = [
         subject if subject["subject"] in had else {name: subject[name] for name in subject if name != _REQUESTS}

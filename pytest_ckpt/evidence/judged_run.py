@@ -81,8 +81,8 @@ NO_FACTS = "This directory does not contain its measurement."
 class _Facts:
     """The files of a run directory from which verdicts are derived.
 
-    ``kind`` is the target's file system or protocol. ``others`` maps a subject to its additional measurements:
-    interrupted ones, and those that only add access patterns.
+    ``kind`` is the target's file system or protocol. ``others`` is {subject: its additional measurements}. An
+    additional measurement was interrupted, or it only adds access patterns.
     """
 
     kind: str
@@ -116,7 +116,7 @@ class JudgedRun:
     starts: tuple[Start, ...]
 
     def document(self, *, foresees: bool = True) -> Document:
-        """Return the new report of the run. It contains a forecast only with ``foresees``."""
+        """Return the new report of the run. The report contains a forecast only if ``foresees`` is true."""
         document = create_document(
             foresees=foresees,
             # The certificate in the directory belongs to the original judgement.
@@ -147,10 +147,12 @@ def judged_run(
     as_recorded: bool,
     decides_all: bool = False,
 ) -> JudgedRun:
-    """Return a run, judged again from the files of its directory. ``report`` is the report of the run.
+    """Return a run, judged again from the files of its directory.
 
-    Requirements of deselected tests or suites were not run. With ``decides_all``, these requirements are judged, too,
-    if the directory has facts for them. Raises UsageError, or any error that invalid facts cause.
+    ``report`` is the report of the run. ``command_line`` contains the options of the new judgement. If ``as_recorded``
+    is true, the verdicts of plugins are kept unchanged. Requirements of deselected tests or suites were not run. If
+    ``decides_all`` is true, these requirements are also judged if the directory has facts for them. Raises UsageError,
+    or any error that invalid facts cause.
     """
     extras = recorded(report.get("catalogue") or ())
     settings = recorded_settings(report, command_line)
@@ -223,9 +225,10 @@ def _verdicts(
     as_recorded: bool,
     decides_all: bool,
 ) -> list[Verdict]:
-    """Return new verdicts on each requirement of the report. Without a report, each requirement with facts is judged.
+    """Return new verdicts on all requirements of the report.
 
-    Requirements that were not run because of a deselected test or suite are left out, unless ``decides_all`` is set.
+    If the run has no report, each requirement with facts is judged. If ``decides_all`` is false, requirements that were
+    not run because of a deselected test or suite are left out.
     """
     plan, gates = facts.plan, facts.gates
     chosen = chosen_suites(settings, gates, catalogue)
@@ -265,7 +268,10 @@ def _verdicts(
 
 
 def _recorded_verdict(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
-    """Return the recorded verdict of a plugin with a note; "not run" if the limits have changed since the run."""
+    """Return the recorded verdict of a plugin, with a note that the verdict was not judged again.
+
+    If the limits have changed since the run, the outcome is "not run".
+    """
     needed = f"Not re-judged: plugin {plugin} is needed."
     if has_same_limits:
         return dataclasses.replace(verdict, because=f"{needed} In the run: {verdict.because}")
@@ -282,7 +288,7 @@ def _has_same_limits(report: ReadDocument, plan: Plan) -> bool:
 
 
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
-    """Return the new verdict on a requirement. ``found`` is the verdict in the run."""
+    """Return the new verdict on a requirement. ``found`` is the verdict that the run recorded."""
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         verdict = decide(requirement, measurement, facts.plan.limits, gates)
@@ -298,7 +304,10 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
 def recorded_settings(
     report: ReadDocument, command_line: Mapping[str, str | None], roles: Sequence[Role] = ("plan",)
 ) -> Settings:
-    """Return the settings of a run, for options with one of the ``roles``. Command-line values take precedence."""
+    """Return the settings of a run, for the options that have one of the ``roles``.
+
+    Values in ``command_line`` take precedence over the recorded values.
+    """
     flags = {option.flag: option.ini_name for role in roles for option in with_role(role)}
     fields = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
     hosts = report["environment"]["hosts"]
@@ -331,16 +340,17 @@ def judge_directory(
     report: ReadDocument | None = None,
     moment: str = "",
 ) -> Document:
-    """Return the report of a run directory, judged again. ``command_line`` contains the given limits.
+    """Return the report of a run directory, judged again. ``command_line`` contains the limits that the user gave.
 
-    With the limits of the run, the verdicts are the same as in the run. Plugins are not available, so their verdicts
-    cannot be judged again. With the limits of the run, these verdicts are kept and marked. With other limits, they are
-    "not run". In both cases, the report does not certify the run. With ``as_recorded``, the verdicts of plugins are
-    kept unchanged, for a comparison.
+    If the limits are those of the run, the verdicts are the same as in the run. Plugins are not available, so their
+    verdicts cannot be judged again. With the limits of the run, the verdicts of plugins are kept and marked. With other
+    limits, these verdicts become "not run". In both cases, the report does not certify the run. If ``as_recorded`` is
+    true, the verdicts of plugins are kept unchanged, for a comparison.
 
-    The report contains a forecast, which needs numpy, only with ``foresees``. ``report`` is the report of the
-    directory, if the caller has read it. ``moment`` is the time of this judgement for the field ``judged_again``;
-    empty: no such field. If the controller of the run was killed, the run is judged from its files and is "incomplete".
+    If ``foresees`` is true, the report contains a forecast, which needs numpy. ``report`` is the report of the
+    directory, if the caller has read it. ``moment`` is the time of this judgement for the field ``judged_again``; if it
+    is empty, the field is left out. If the controller of the run was killed, the run is judged from its files and is
+    "incomplete".
 
     Raises UsageError if the directory contains no run, or a file that no run writes.
     """
@@ -372,11 +382,11 @@ def odd_facts_named(directory: Path) -> Iterator[None]:
 def judge_sealed_directory(
     directory: Path, command_line: Mapping[str, str | None], *, foresees: bool = True, moment: str = ""
 ) -> Document:
-    """Return the report of a run directory, judged again. If its facts were changed, the run does not pass.
+    """Return the report of a run directory, judged again. If the facts were changed, the run does not pass.
 
-    The report then lists the changes. Only the report, the measurements and the observations are compared with the
-    manifest. With ``moment``, the time of this judgement in ISO 8601, the report also contains the original cluster and
-    grade. Raises the same errors as `judge_directory`.
+    In this case, the report lists the changes. Only the report, the measurements and the observations are compared with
+    the manifest. ``moment`` is the time of this judgement in ISO 8601. If ``moment`` is given, the report also contains
+    the original cluster and grade. Raises the same errors as `judge_directory`.
     """
     document = judge_directory(directory, command_line, foresees=foresees, moment=moment)
     if is_unfinished(directory) or not (changed := changes_of_facts(directory)):
@@ -385,9 +395,9 @@ def judge_sealed_directory(
 
 
 def without_trust(document: Document, reasons: Sequence[str]) -> Document:
-    """Change a report that is based on changed files, so that it neither passes nor certifies the run. Return it.
+    """Change a report that is based on changed files, and return it.
 
-    ``reasons`` are added to the reasons of the grade.
+    The changed report neither passes nor certifies the run. ``reasons`` are added to the reasons of the grade.
     """
     document["grade_reasons"] += reasons
     if document["grade"] == "certified":
@@ -398,10 +408,10 @@ def without_trust(document: Document, reasons: Sequence[str]) -> Document:
 
 
 def changes_of_facts(directory: Path) -> list[str]:
-    """Return phrases on the differences between the facts of a run and its manifest.
+    """Return a phrase for each difference between the facts of a run and its manifest.
 
-    The compared files are the report, the measurements and the observations. Invalid lines of the manifest are
-    included.
+    The compared files are the report, the measurements and the observations. Each invalid line of the manifest also
+    causes a phrase.
     """
     try:
         comparison = compare(directory)
@@ -413,10 +423,10 @@ def changes_of_facts(directory: Path) -> list[str]:
 
 
 def altered_tables(report: ReadDocument) -> tuple[str, ...]:
-    """Return the names of the tables in a report that differ from the tables of this version.
+    """Return the names of the tables in a report that differ from the tables of this version of pytest-ckpt.
 
-    The tables are the built-in gate table, the defaults of options, and the list of requirements and checks. The report
-    must be of this version.
+    The tables are the built-in gate table, the defaults of options, and the list of requirements and checks. The same
+    version must have written the report.
     """
     shipped = {built_in(word).name: word for word in GATE_TABLES}
     gates = report["gate_table"]

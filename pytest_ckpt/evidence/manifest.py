@@ -63,11 +63,14 @@ def write_manifest(directory: Path) -> None:
 
 
 def digests(directory: Path) -> dict[str, str]:
-    """Return {path below the directory: SHA-256} of all files. The manifest lists those with a digest.
+    """Return {path below the directory: SHA-256} of all files. The manifest lists files with a digest.
 
-    The digest is empty for a file that is unreadable or larger than 256 MiB, and for an entry that is neither a file
-    nor a directory (a link, a pipe). It is also empty for an empty or unreadable directory, whose path ends with a
-    slash. If all files together exceed 2 GiB, the digests of the largest files are empty.
+    The digest is empty for:
+
+    - a file that is unreadable or larger than 256 MiB
+    - an entry that is neither a file nor a directory (a link, a pipe)
+    - an empty or unreadable directory, whose path ends with a slash
+    - the largest files, if all files together exceed 2 GiB
     """
     sha256: dict[str, str] = {}
     sizes: list[tuple[float, str, Path]] = []
@@ -142,7 +145,7 @@ def compare(directory: Path) -> Comparison:
 
 
 def _manifest_of(directory: Path) -> str:
-    """Return the text of a manifest. Raises OSError if it cannot be read, or is a pipe or a device."""
+    """Return the text of a manifest. Raises OSError if the manifest cannot be read, or is a pipe or a device."""
     return read(directory / MANIFEST).decode("utf-8", errors="surrogateescape")
 
 
@@ -165,7 +168,7 @@ def _read_line(line: str) -> tuple[str, str]:
 
 
 def _size(path: Path) -> float:
-    """Return the size of a file in bytes; infinite if it is not a regular file or cannot be read."""
+    """Return the size of a file in bytes; infinity if the path is not a regular file or cannot be read."""
     try:
         status = path.lstat()
     except OSError:

@@ -55,7 +55,7 @@ def read_report(directory: Path) -> Document:
 
 
 def read_measurements(directory: Path, plan: Plan) -> list[Measurement]:
-    """Return the measurements of a run directory, in the order of its plan. Raises UsageError for an invalid one."""
+    """Return the measurements of a run directory, in the order of its plan. Raises UsageError for an invalid file."""
     files = [(directory / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
     return [read_measurement(file, planned) for file, planned in files if file.exists()]
 
@@ -101,7 +101,7 @@ def fitting(kind: type[Record], plain: Any) -> Record:
 
 
 def read_file(file: Path) -> Any:
-    """Return the JSON content of a file. Raises UsageError if it cannot be read or parsed."""
+    """Return the JSON content of a file. Raises UsageError if the file cannot be read or parsed."""
     try:
         return parse(read(file))
     except OSError as error:
@@ -123,10 +123,10 @@ def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
 
 
 def odd_records(directory: Path) -> Iterator[str]:
-    """Yield the names of files that no run writes in this form.
+    """Yield the names of files whose content no run writes.
 
-    Such a file is invalid, or its content would change if it were read as a record and written again.
-    Raises UsageError for a file that cannot be read.
+    Such a file is invalid, or its content would change if the file were read as a record and written again. Raises
+    UsageError for a file that cannot be read.
     """
     for pattern, kind in _RECORDS.items():
         for file in sorted(directory.glob(pattern)):

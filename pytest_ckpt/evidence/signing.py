@@ -40,13 +40,16 @@ _INSTALL = "pip install 'pytest-ckpt[sign]'"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """A private key that signs run directories. It is read before the run, so that a bad key fails at the start."""
+    """A private key that signs run directories.
+
+    The key is read before the run, so that a bad key fails at the start.
+    """
 
     key: Ed25519PrivateKey
 
     @property
     def pem(self) -> str:
-        """The private key as PEM text. The process that signs receives it in this form."""
+        """The private key as PEM text. The process that signs a run directory receives the key in this form."""
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
 
         return self.key.private_bytes(

@@ -60,7 +60,7 @@ def completed(
 ) -> list[Measurement]:
     """Return the measurements of a run in the order of its plan, with the access patterns that later starts added.
 
-    Measurements are left out if ``without`` returns true for their failure. Raises UsageError for an invalid file.
+    A measurement is left out if ``without`` returns true for its failure. Raises UsageError for an invalid file.
     """
     added = _read(directory, ADDED, plan)
     measurements = []
@@ -75,9 +75,10 @@ def completed(
 
 
 def additional_measurements(directory: Path, plan: Plan) -> dict[str, tuple[AdditionalMeasurement, ...]]:
-    """Return {subject: its additional measurements}: interrupted ones, and those that only add access patterns.
+    """Return {subject: its additional measurements}.
 
-    Raises UsageError for an invalid file.
+    An additional measurement was interrupted, or it only adds access patterns to the main measurement. Raises
+    UsageError for an invalid file.
     """
     by_kind = [_read(directory, kind, plan) for kind in (BROKEN_OFF, ADDED)]
     subjects = dict.fromkeys(subject for others in by_kind for subject in others)
@@ -104,7 +105,7 @@ def all_starts(
     measurements: Sequence[Measurement],
     observations: Sequence[Observation],
 ) -> tuple[Start, ...]:
-    """Return all starts of a run, newest last. ``run`` is the report's section about the run.
+    """Return all starts of a run, newest last. ``run`` is the section ``run`` of the report.
 
     ``exit_code`` is None if the run was killed. Raises UsageError for an invalid file.
     """
@@ -139,7 +140,10 @@ def _names(measurements: Sequence[Measurement], observations: Sequence[Observati
 
 
 def measured_before(starts: Sequence[Start]) -> set[str]:
-    """Return the names of measurements and checks that these starts completed and that no later start replaced."""
+    """Return the names of the measurements and checks that the given starts completed.
+
+    If a later start replaced a measurement, its name is left out.
+    """
     names: set[str] = set()
     for start in starts:
         names |= set(start.measured)
@@ -165,7 +169,7 @@ def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tu
 
 
 def running_operations(directory: Path) -> dict[str, str]:
-    """Return {subject: its last started operation} for each incomplete subject of the newest start."""
+    """Return {subject: the operation that started last} for each incomplete subject of the newest start."""
     running: dict[str, str] = {}
     for event in newest_events(directory):
         if isinstance(event, MeasurementStarted):

@@ -1,4 +1,4 @@
-"""Unfinished runs: the run was opened but not closed. It is in progress, or its controller was killed.
+"""Unfinished runs: the run was opened but not closed. The run is in progress, or its controller was killed.
 
 The directory contains the inputs (``session.json``, ``plan.json``) and all complete measurements.
 """
@@ -80,10 +80,11 @@ def decidable(
     measured: Collection[str],
     observed: Collection[tuple[str, str]],
 ) -> Iterator[Verdict]:
-    """Yield a "not run" verdict for each requirement and subject that the directory has facts for.
+    """Yield a "not run" verdict for each requirement and subject for which the directory has facts.
 
     The caller replaces these verdicts by decisions. Requirements of plugins are left out, because plugins are not
-    available. ``measured`` contains subjects, ``observed`` pairs of requirement and subject.
+    available. ``measured`` contains the subjects with measurements. ``observed`` contains a pair (requirement, subject)
+    for each observation.
     """
     for id_, subjects in known_subjects(plan, settings, gates, catalogue).items():
         for subject in subjects:

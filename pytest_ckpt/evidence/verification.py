@@ -61,7 +61,7 @@ _MAXIMUM_DETAILS = 20
 
 
 def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple[Examination, ...]:
-    """Return the results of all checks of a run directory. Raises UsageError if it is not a run directory.
+    """Return the results of all checks of a run directory. Raises UsageError for any other directory.
 
     ``keys`` are the public keys of trusted signers. Without keys, the signer is not checked.
     """
@@ -85,7 +85,10 @@ def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple
 
 
 def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examination, ...]:
-    """Return the results of the checks of a run without a report. It has no manifest, so its files are only judged."""
+    """Return the results of the checks of a run without a report.
+
+    Such a run has no manifest, so its files cannot be compared with digests. The files are only judged.
+    """
     try:
         document = judge_directory(directory, {}, as_recorded=True)
         verdicts = _unchecked("verdicts", NO_REPORT, document["grade_reasons"])
@@ -135,7 +138,7 @@ def _check_verdicts(directory: Path, report: Document) -> Examination:
 
 
 def _differences(directory: Path, report: Document, again: Document) -> Iterator[str]:
-    """Yield a phrase on each difference between the report and ``again``, the report of a new evaluation.
+    """Yield a phrase for each difference between the report and ``again``, the report of a new evaluation.
 
     Each phrase names the verdict, the field of the report, or the file that differs.
     """
@@ -195,7 +198,7 @@ def _check_pages(directory: Path, report: Document) -> Examination:
 def pages_written_again(directory: Path, report: Document) -> Examination:
     """Write the pages of a report again, compare them with the pages of the directory, and return the result.
 
-    The report must be of this version, because the pages differ between versions.
+    The same version of pytest-ckpt must have written the report, because the pages differ between versions.
     """
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
         try:
@@ -240,7 +243,7 @@ SIGN_OPTION = "--ckpt-sign"
 def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
     """Check that the signature is valid and that its statement matches the directory. Return the result.
 
-    With ``keys``, the signature must be made with one of these keys.
+    If ``keys`` are given, the signature must be made with one of these keys.
     """
     file = directory / ATTESTATION
     if file.is_symlink():
@@ -312,7 +315,7 @@ def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownKey:
-    """A public key that the reader trusts. ``name`` is its file as given on the command line."""
+    """A public key that the reader trusts. ``name`` is the file of the key as given on the command line."""
 
     name: str
     key: PublicKey
@@ -320,10 +323,10 @@ class KnownKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """A key and the directories that it signed.
+    """A key and the directories that were signed with it.
 
     ``key`` is the file of a known key, and empty for an unknown key. ``key_id`` is the SHA-256 of a known key. For an
-    unknown key, it is the unprotected id from the envelope. ``signed`` names the directories.
+    unknown key, ``key_id`` is the unprotected id from the envelope. ``signed`` names the directories.
     """
 
     key_id: str

@@ -1,4 +1,7 @@
-"""Each host's view of a shared target, and the waits of hosts for each other's files before a clock starts."""
+"""Each host's view of a shared target, and the waits of hosts for each other's files.
+
+These waits end before a clock starts, so the measured times of saves and loads exclude these waits.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class HostMount:
 class TierView:
     """A host's view of the directory of its local tier.
 
-    - ``unavailable_reason``: why the host cannot create files in the directory; empty if it can.
+    - ``unavailable_reason``: why the host cannot create files in the directory; empty if it can create files.
     - ``shared_with``: other hosts whose files are in the directory.
     """
 
@@ -84,7 +87,7 @@ VISIBLE_WITHIN_SECONDS = 2.0
 class DelayedHost:
     """A host that did not see an entry at its first look, and waited for ``waited_seconds``.
 
-    ``is_seen``: the host saw the entry in a later look.
+    ``is_seen`` is true if the host saw the entry in a later look.
     """
 
     host: str
@@ -111,8 +114,8 @@ class HostWait:
 class HostWaits:
     """The waits of all hosts for entries that other hosts created, over one measurement.
 
-    ``looks`` counts how often all hosts looked for an entry; ``late`` has the hosts that waited. The time of a save or
-    load excludes these waits.
+    ``looks`` counts how often all hosts looked for an entry. ``late`` lists the hosts that waited. The time of a save
+    or load excludes these waits.
     """
 
     looks: Count
@@ -122,7 +125,7 @@ class HostWaits:
 def added_up(looks: Iterable[tuple[Awaited, tuple[DelayedHost, ...]]]) -> HostWaits | None:
     """Return the waits of all ``looks``, summed by host and kind of entry; None without looks, as on a single host.
 
-    A look consists of the kind of entry and the hosts that did not see the entry at first.
+    A look is (kind of entry, hosts that did not see the entry at their first query).
     """
     count = 0
     waits: dict[tuple[str, Awaited], HostWait] = {}

@@ -1,7 +1,7 @@
-"""Bounds on the values of records' fields, for type annotations. `facts.written` checks files against these bounds.
+"""Bounds on the values of records' fields, for type annotations. `facts.written` checks files with them.
 
-msgspec has a similar class, ``Meta``. It is not used because each check and each rank imports the records: the import
-of msgspec takes longer than the import of all records.
+msgspec has a similar class, ``Meta``. It is not used because each check and each rank imports the records, and the
+import of msgspec takes longer than the import of all records.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 
 class Bounds(NamedTuple):
-    """The bounds of a number, of the length of a text or list, or the pattern of a text.
+    """The bounds of a number, or of the length of a text or list, or the pattern (regular expression) of a text.
 
     ``description`` is the text for messages.
     """
@@ -25,7 +25,7 @@ class Bounds(NamedTuple):
 
 
 class Partly(NamedTuple):
-    """The names of the fields that a file must contain, if the other fields of a record are optional in the file."""
+    """Marks a record whose fields are optional in a file, except ``fields``: the fields that the file must contain."""
 
     fields: tuple[str, ...]
 

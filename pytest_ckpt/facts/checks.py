@@ -16,7 +16,9 @@ Need = Literal["", "second client", "power cut", "small directory"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One check of a target's behaviour. A requirement has one or more checks, which are its subjects.
+    """One check of a target's behaviour.
+
+    A requirement has one or more checks; ``subject`` names the check within its requirement.
 
     - ``package``: the package of the check in ``pytest_ckpt.conformance``: ``posix`` for mounted file systems,
       ``objects`` for object stores.

@@ -20,7 +20,7 @@ program.
 class ClientCeiling:
     """The ceiling of one host: the highest rates that its ranks reach without storage.
 
-    All ranks of all hosts measure it at the same time, right before the first save. A rate is the bytes of all
+    All ranks of all hosts measure these rates at the same time, right before the first save. A rate is the bytes of all
     ``ranks`` divided by the time of the slowest rank. The higher rate of two rounds is used.
 
     - ``makes_bytes_per_second``: the engine generates the content of a checkpoint in its buffers, without writing.

@@ -19,7 +19,7 @@ _PLAIN = frozenset({str, int, float, bool, types.NoneType})
 def to_plain(record: Any) -> Any:
     """Return a record, tuple, set or mapping in plain JSON types.
 
-    An instance of a subclass of str, int or float becomes a plain str, int or float. If a record's class has
+    An instance of a subclass of str, int or float becomes a plain str, int or float. If the class of a record has
     ``from_text``, the record becomes its text.
     """
     if type(record) in _PLAIN:

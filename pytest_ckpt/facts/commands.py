@@ -1,7 +1,8 @@
 """User commands that change the storage, and the results of saves and loads during these commands.
 
-The pattern failover injects a fault during saves and loads, and repairs it. The pattern upgrade changes the storage
-while it serves. The pattern snapshots takes a snapshot during a save.
+Three patterns (sequences of saves and loads, each in a separate launch) run such commands. The pattern failover injects
+a fault during saves and loads, and repairs the fault. The pattern upgrade changes the storage while it serves. The
+pattern snapshots takes a snapshot during a save.
 """
 
 from __future__ import annotations
@@ -101,11 +102,11 @@ class Failover:
     """The results of the pattern failover: saves and loads in a separate launch, with injected faults.
 
     - ``undisturbed``: a save and a load before the first fault.
-    - ``integrity``: the comparison of every loaded checkpoint.
+    - ``integrity``: the comparison of every loaded checkpoint with the saved bytes.
     - ``resident_fraction``: the largest share of a checkpoint in a page cache before its load; None if unknown.
     - ``not_run``: why there are fewer trials than planned.
-    - ``failure``: how the ranks ended, if they did not complete.
-    - ``repaired_after``: the repair command, if it ran after the end of the ranks.
+    - ``failure``: how the ranks ended, if they did not complete their work.
+    - ``repaired_after``: the run of the repair command, if the command ran after the end of the ranks.
     - ``host_loads``: as in `Measurement`.
     """
 
@@ -158,6 +159,8 @@ class Upgrade:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotTrial:
     """A save without a snapshot (``plain``), then a save during which a snapshot was taken (``snapshotted``).
+
+    The clone is the directory of the snapshot, whose path the snapshot command prints.
 
     - ``moment_seconds``: the time from the start of the second save to the start of the snapshot command.
     - ``taken``, ``removed``: the runs of the commands that take and remove the snapshot.

@@ -1,4 +1,4 @@
-"""Codecs that compress checkpoints, and the times of saves and loads with and without a codec."""
+"""Codecs that compress checkpoints, and the times of saves and loads with a codec and without compression."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ EXTRA = "compressed"
 
 
 class Codec(NamedTuple):
-    """A codec: the module to import, the package to install, and the lowest, highest and default level."""
+    """A codec: a library that compresses checkpoints.
+
+    - ``module``: the Python module to import.
+    - ``package``: the package to install.
+    - ``lowest``, ``highest``, ``level``: the lowest, the highest and the default compression level.
+    """
 
     module: str
     package: str
@@ -40,9 +45,9 @@ PAIRS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compression:
-    """Saves and loads of the same content, alternately with ``codec`` and uncompressed.
+    """The times of saves and loads of the same content, alternately with ``codec`` and uncompressed.
 
-    Times are in seconds, sizes are bytes of all ranks.
+    Times are in seconds. Sizes are in bytes, summed over all ranks.
 
     - ``content``: a description of the compressed content.
     - ``bytes``: the size of a checkpoint's tensors.

@@ -1,11 +1,11 @@
 """The table of engines, one row per engine. An engine is the code that writes and reads checkpoints. Pure.
 
 These rows define the choices of ``--ckpt-engine``, the planned memory, the modules that ranks import, and the
-documentation. Other packages add rows by the hook ``pytest_ckpt_engines``, or by an entry point in the group
-``pytest_ckpt.engines`` (`pytest_ckpt.config.engines` reads both).
+documentation. Other packages add rows by the hook ``pytest_ckpt_engines`` or by an entry point in the group
+``pytest_ckpt.engines``. `pytest_ckpt.config.engines` reads both sources.
 
-Every pytest run of an environment imports this module. It uses NamedTuples because their classes are created faster
-than dataclasses.
+If pytest-ckpt is installed, every pytest run imports this module. Rows are NamedTuples because Python creates these
+classes faster than dataclasses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOT_DIRECT = "not direct"
 class MemoryRule(NamedTuple):
     """The memory that an engine needs on a rank: the sum of three terms.
 
-    - ``process_bytes``: for any model.
+    - ``process_bytes``: a constant number of bytes, the same for every model.
     - ``state_share``: multiplied by the bytes of the rank's saved tensors.
     - ``file_share``: multiplied by the bytes of the rank's largest file.
     """
@@ -42,9 +42,9 @@ class MemoryRule(NamedTuple):
     file_share: float = 0.0
 
     def state_bytes(self, shard_bytes: int, file_bytes: int = 0) -> int:
-        """Return the bytes of memory that depend on the model.
+        """Return the part of the memory in bytes that depends on the model.
 
-        ``shard_bytes`` is the size of the rank's tensors, ``file_bytes`` the size of its largest file.
+        ``shard_bytes`` is the size of the rank's tensors, ``file_bytes`` the size of the rank's largest file.
         """
         return math.ceil(self.state_share * shard_bytes + self.file_share * file_bytes)
 
@@ -59,14 +59,16 @@ class EngineSpec(NamedTuple):
     - ``is_collective``: ranks save and load only together.
     - ``package``: the libraries that must be installed, separated by commas.
     - ``extra``: the extra of pytest-ckpt that installs the libraries.
-    - ``stages``: the engine can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), as
-      background saves require.
-    - ``has_process``: the engine's library has a process that saves the copy.
-    - ``files``: the names of a checkpoint's files. The plan counts these files, and the clean-up removes only these.
-    - ``owner``: the plugin that supplies the engine, with its version; empty for a built-in engine.
-    - ``resizes``: "module:function" of a loader for a checkpoint that another number of ranks saved; empty without one.
-    - ``replays``: the engine repeats the calls of a recorded job, which the user names.
-    - ``system_certificates``: the library verifies TLS only by the system's certificates.
+    - ``stages``: the engine can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`).
+      Background saves require such a copy.
+    - ``has_process``: the engine's library has a separate process that saves the copy of the state.
+    - ``files``: the names of a checkpoint's files. The plan counts the files with these names, and the clean-up removes
+      only these files.
+    - ``owner``: the plugin that supplies the engine, with the plugin's version; empty for a built-in engine.
+    - ``resizes``: "module:function" of a loader for a checkpoint that another number of ranks saved; empty if the
+      engine has no such loader.
+    - ``replays``: the engine repeats the calls of a recorded job. The user names the recording.
+    - ``system_certificates``: the library verifies TLS only with the system's certificates.
     """
 
     name: str
@@ -92,9 +94,9 @@ class EngineSpec(NamedTuple):
         return tuple(filter(None, self.package.split(",")))
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the fields that plan and report contain, in plain types.
+        """Return {name: value} for the fields that the plan and the report contain, as plain types.
 
-        They are sufficient to judge a run if the engine is not installed.
+        With these fields, a run can be judged on a machine where the engine is not installed.
         """
         return {
             "name": self.name,
@@ -227,5 +229,5 @@ STREAM = "stream"
 
 
 def built_in(name: str) -> EngineSpec | None:
-    """Return the built-in engine of that name; None if there is no such engine."""
+    """Return the built-in engine ``name``; None if there is no such engine."""
     return next((engine for engine in BUILT_IN if engine.name == name), None)

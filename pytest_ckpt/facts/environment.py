@@ -28,8 +28,8 @@ class Streams:
 class HostNetwork:
     """The rates of one host's network, in bytes a second. If a rate is None, ``unavailable_reason`` is the reason.
 
-    - ``basis``: ``streams`` if the rates were measured by TCP streams, which ran between all pairs of hosts at the
-      same time; ``stated`` if the user gave the rates.
+    - ``basis``: ``streams`` if TCP streams measured the rates, ``stated`` if the user gave the rates. The streams ran
+      between all pairs of hosts at the same time.
     - ``over``: the addresses that the streams used.
     """
 
@@ -48,12 +48,13 @@ CONFTEST = "conftest "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
-    """A host of ranks.
+    """A host that runs ranks.
 
-    - ``memory_available_bytes``: limited by the host's memory and by the control group of the process.
-    - ``client``: facts of the host as a client of the target, from its kernel: mount options, links, tuned values.
-      Unreadable facts are missing.
-    - ``network``: the rates of its network, if they were measured or stated.
+    - ``memory_available_bytes``: the available memory of the host, or less if the control group of the process allows
+      less.
+    - ``client``: the host as a client of the target, by its kernel: mount options, links, tuned values. Unreadable
+      facts are missing.
+    - ``network``: the rates of the host's network, if the rates were measured or stated.
     """
 
     host: str
@@ -72,7 +73,10 @@ class HostFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginFacts:
-    """A plugin that takes part in a run, the hooks that it implements, and its facts about the environment."""
+    """A plugin that takes part in a run.
+
+    ``hooks`` are the hooks that the plugin implements. ``facts`` are the plugin's facts about the environment.
+    """
 
     name: Text
     version: str
@@ -89,9 +93,10 @@ class PluginFacts:
 class Environment:
     """The environment of a run.
 
-    - ``versions``: versions of software, by package.
+    - ``versions``: {package: version} of the software.
     - ``second_client``: a description of the second client; empty without one.
-    - ``recorders``: code in pytest's process that could have altered the records: conftests, other plugins, variables.
+    - ``recorders``: code in pytest's process that could have altered the records: conftest files, other plugins,
+      variables.
     """
 
     hosts: tuple[HostFacts, ...]

@@ -1,7 +1,7 @@
 """The line format of events, and the only event that checks send.
 
-Each check runs in a new process. This module is separate so that the process need not import the events of ranks: their
-import would take longer than the check.
+Each check runs in a new process. The process imports only this module, because an import of the events of ranks would
+take longer than the check.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ CALL = "call"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """The event that a check is about to make this call on this path."""
+    """The event that a check sends before it makes the call ``call`` on the path ``path``."""
 
     call: str
     path: str
 
 
 def plain_of(kind: str, event: Any) -> dict[str, Any]:
-    """Return an event of this kind as a JSON object."""
+    """Return an event as a JSON object whose field ``event`` is ``kind``."""
     return {"event": kind, **to_plain(event)}
 
 
 def line_of(kind: str, event: Any) -> str:
-    """Return an event of this kind as a line with its line end."""
+    """Return an event of the kind ``kind`` as a line with its line end."""
     return MARK + json.dumps(plain_of(kind, event), separators=(",", ":")) + "\n"
 
 

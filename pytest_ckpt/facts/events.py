@@ -1,11 +1,12 @@
 """Events: the messages by which a run's processes report to its controller.
 
-An event is a JSON object whose field ``event`` names its kind (`KINDS`). Every rank reports its activity over its
-connection: hello, beat, failed. Rank 0 also reports results. A check of behaviour reports each call before it makes the
-call. A process without a connection prints the event as a line: a mark, then the object. ``events.jsonl`` stores the
-events of rank 0, with the seconds since the start of the launch.
+An event is a JSON object whose field ``event`` names its kind (`KINDS`). Every rank sends the events hello, beat and
+failed over its connection to report its activity. Rank 0 also reports results. A check of behaviour reports each call
+before the check makes the call. A process without a connection prints the event as a line: a mark, then the object.
+``events.jsonl`` stores the events of rank 0, with the seconds since the start of the launch.
 
-`SubjectEvents` collects the events of rank 0 on one subject. A measurement is created from these events.
+`SubjectEvents` collects the events of rank 0 on one subject (a checkpoint layout, and how it is saved). These events
+are the input of a measurement.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class Beat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    """A rank cannot continue: its current operation, phase and file, and the error."""
+    """A rank cannot continue because of an error.
+
+    The event contains the rank's operation, phase and file at the time of the error.
+    """
 
     rank: int | None
     host: str
@@ -89,11 +93,11 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsSeen:
-    """The hosts of a launch, before its first measurement.
+    """The hosts of a launch, reported before the first measurement of the launch.
 
     - ``views``: each host's view of the target, if several hosts share the target.
     - ``tiers``: each host's view of its local tier, if the run needs local tiers.
-    - ``lacks``: the libraries of the run's engines that are missing, by host.
+    - ``lacks``: {host: libraries of the run's engines that are missing on the host}.
     """
 
     hosts: tuple[HostFacts, ...]
@@ -104,14 +108,14 @@ class HostsSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementStarted:
-    """A measurement starts. The following events belong to its subject."""
+    """The measurement of ``subject`` starts. The following events belong to this subject."""
 
     subject: Subject
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DepthChosen:
-    """The number of requests that each rank keeps in flight while this subject is measured."""
+    """The number of requests that each rank keeps in flight during the measurement of ``subject``."""
 
     subject: Subject
     depth: RequestDepth
@@ -119,7 +123,7 @@ class DepthChosen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CeilingsMeasured:
-    """The rates of each host without storage, measured before the first save of this subject."""
+    """The highest rates of each host without storage, measured before the first save of ``subject``."""
 
     subject: Subject
     ceilings: tuple[ClientCeiling, ...]
@@ -134,7 +138,7 @@ class OperationStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationDone:
-    """All ranks have ended one of the subject's own saves or loads."""
+    """All ranks have ended one of the subject's own saves or loads (those outside of all patterns)."""
 
     subject: Subject
     operation: Operation
@@ -144,8 +148,8 @@ class OperationDone:
 class StepDone:
     """All ranks have ended a step of an additional measurement, such as a pattern.
 
-    The event only shows the progress of a run. ``index`` is the number of the step within its kind. The field
-    ``step_seconds`` is not called ``seconds``, because ``seconds`` is the time of the event in a line.
+    The event only shows the progress of a run. ``index`` is the number of the step within its kind. ``step_seconds`` is
+    the time of the step. In the line of an event, the name ``seconds`` is the time of the event.
     """
 
     subject: Subject
@@ -156,9 +160,9 @@ class StepDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsWaited:
-    """All hosts have looked for entries that another host created; only then does the clock of an operation start.
+    """All hosts have looked for entries (directories, names or data) that another host created.
 
-    ``late`` has the hosts that had to wait.
+    The clock of an operation starts after these looks. ``late`` contains the hosts that had to wait for an entry.
     """
 
     subject: Subject
@@ -176,7 +180,7 @@ class DurabilityCounted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IntegrityCompared:
-    """The comparison of loaded bytes with saved bytes, over all loads of a subject so far."""
+    """The result of the comparison of loaded bytes with saved bytes, over all loads of a subject so far."""
 
     subject: Subject
     integrity: Integrity
@@ -210,9 +214,9 @@ class CommandEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementDone:
-    """The measurement of a subject is complete in this launch. The fields are known only at this time.
+    """The measurement of a subject is complete in this launch. The fields are known only at the end.
 
-    ``stages`` has the seconds of rank 0, by activity.
+    ``stages`` is {activity: seconds of rank 0}.
     """
 
     subject: Subject
@@ -316,7 +320,7 @@ def from_line(line: str) -> tuple[str, Event | None]:
 
 @dataclass(kw_only=True, slots=True)
 class SubjectEvents:
-    """The events on one subject so far. ``end`` is the last event of its measurement, None before that event."""
+    """The events on one subject so far. ``end`` is the event `MeasurementDone`; None before this event."""
 
     subject: Subject
     operations: list[Operation] = field(default_factory=list)
@@ -330,7 +334,7 @@ class SubjectEvents:
     end: MeasurementDone | None = None
 
     def record(self, event: Event) -> None:
-        """Add an event. Events that are not part of a measurement are ignored."""
+        """Add an event. An event without values for a measurement is ignored."""
         if isinstance(event, OperationDone):
             self.operations.append(event.operation)
         elif isinstance(event, DepthChosen):
@@ -359,7 +363,7 @@ class SubjectEvents:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The values of the fields of `Measurement` that rank 0 reports, by field name."""
+        """{field of `Measurement`: value} for the fields that rank 0 reports."""
         end = self.end
         return {
             "operations": tuple(self.operations),
@@ -381,9 +385,9 @@ class SubjectEvents:
 
 
 def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
-    """Return {subject: its events} from the events of rank 0.
+    """Return {subject: events on this subject} from the events of rank 0.
 
-    If a subject was measured several times, the result has only the events of its last measurement.
+    If a subject was measured several times, the result has only the events of the subject's last measurement.
     """
     subjects: dict[Subject, SubjectEvents] = {}
     now: SubjectEvents | None = None

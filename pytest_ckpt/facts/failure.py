@@ -1,4 +1,4 @@
-"""The cause of the early end of a measurement or check, and sentences that describe it to a storage engineer. Pure."""
+"""The cause of the early end of a measurement or check, and its description for a storage engineer. Pure."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ Phase = Literal[
 class Failure:
     """Why a measurement ended early, and the rank, host, operation, phase and file at that time.
 
-    - ``kind``: among others ``too slow`` (the operation made progress, but would have taken many times its limit),
-      ``hook`` (a plugin's hook failed; ``message`` names the hook) and ``replaced`` (another directory had replaced the
-      run's directory on the target).
+    - ``kind``: the kind of failure. Three examples are not obvious. ``too slow``: the operation made progress, but
+      would have taken many times its limit. ``hook``: a plugin's hook failed, and ``message`` names the hook.
+      ``replaced``: another directory had replaced the run's directory on the target.
     - ``operation``: None if the ranks were between operations.
     - ``lane``: one of several concurrent activities of a rank; empty for the operation itself.
-    - ``stack``: the kernel's view of the rank's tasks.
+    - ``stack``: the state of the rank's process in the kernel, such as system call and kernel stack.
     """
 
     kind: FailureKind
@@ -118,7 +118,7 @@ def describe_blocked(call: BlockedCall) -> str:
 
 
 def describe_fault(fault: Fault) -> str:
-    """Return a line on a fault in loaded data: its kind and location, the number of bytes, and its detail."""
+    """Return a one-line description of a fault in loaded data: kind, location, number of bytes, and detail."""
     tensor = f", tensor {fault.tensor}, offset {format_count(fault.offset)}" if fault.tensor else ""
     return (
         f"{fault.kind}: checkpoint {fault.checkpoint}, rank {fault.rank} on {fault.host}, {fault.file}{tensor}, "

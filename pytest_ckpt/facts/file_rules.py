@@ -1,7 +1,7 @@
-"""Rules for the names of a checkpoint's files: the names that an engine's library or a recorded job uses. Pure.
+"""Rules for the names of a checkpoint's files, if an engine's library or a recorded job chooses the names. Pure.
 
-Every pytest run of an environment imports this module. It uses NamedTuples because their classes are created faster
-than dataclasses.
+If pytest-ckpt is installed, every pytest run imports this module. Rules are NamedTuples because Python creates these
+classes faster than dataclasses.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ AS_SOON, AS_RECORDED = PACES = ("asap", "recorded")
 
 
 class JobPattern(NamedTuple):
-    """The pattern of a recorded job that an engine replays: the name of its file, its SHA-256, and its text.
+    """The pattern (the recorded file calls) of a job that an engine replays: name of its file, SHA-256 and text.
 
-    `facts.pattern` defines the text. Plan, task and report contain the pattern as a part of a `FileRule`. ``pace``: a
-    call of the replay follows immediately (``asap``) or after the recorded pause (``recorded``).
+    `facts.pattern` defines the text. Plan, task and report contain the pattern as a part of a `FileRule`. If ``pace``
+    is ``asap``, each call of the replay follows immediately. If it is ``recorded``, each call follows after the
+    recorded pause.
     """
 
     file: str
@@ -26,30 +27,31 @@ class JobPattern(NamedTuple):
     def to_plain(self) -> dict[str, str]:
         """Return the pattern in plain types.
 
-        The default pace is left out, so that the result equals the pattern in a plan of an older version.
+        If the pace is the default, the result omits the pace. The result then equals the pattern in a plan of an older
+        version.
         """
         plain = self._asdict()
         return plain if self.pace != AS_SOON else {name: plain[name] for name in ("file", "sha256", "text")}
 
 
 class FileRule(NamedTuple):
-    """The names of a checkpoint's files, if the engine's library chooses them.
+    """The names of a checkpoint's files, if the engine's library chooses the names.
 
     If ``of_rank`` is empty, the layout defines the names. Otherwise:
 
     - ``of_rank``: the name of a rank's file. ``{rank}`` is replaced by the rank's number, ``{shard}`` by the rank's
       number plus 1 in five digits.
     - ``shared``: files that rank 0 writes and every rank reads.
-    - ``passing``: files that exist only during a save.
+    - ``passing``: temporary files, which exist only during a save.
     - ``maximum_bytes``: if set, a rank has several files. At scale 1.0 each file contains consecutive tensors up to
       this size. The first tensor of the optimizer begins a new file (`pytest_ckpt.sizing.files`). In names,
       ``{number}`` is the number of the file and ``{count}`` the number of files, each in five digits.
     - ``writers``: the number of files of about the same size that a rank writes. In names, ``{writer}`` is the number
       of the file, from 0.
     - ``pattern``: if set, the files are the files of the recorded job.
-    - ``consolidated``: the names of files of complete tensors, which rank 0 creates from the files of all ranks in the
-      same save. Loads read these files. For each of these files, a rank writes one file with its parts of the
-      tensors.
+    - ``consolidated``: the names of the files that contain complete tensors. For each of these files, a rank writes one
+      file with its parts of the tensors. In the same save, rank 0 combines the files of all ranks. Loads read only the
+      files with complete tensors.
     - ``commit``: the shared file by which the library itself commits a checkpoint. The checkpoint is complete if this
       file exists.
     """
@@ -66,8 +68,8 @@ class FileRule(NamedTuple):
     def to_plain(self) -> dict[str, Any]:
         """Return the rule in plain types.
 
-        A field that older versions lack is left out if it has its default value. The result then equals the rule in
-        a plan of an older version.
+        If a field does not exist in older versions and has its default value, the result omits the field. The result
+        then equals the rule in a plan of an older version.
         """
         plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
         if self.pattern:

@@ -1,6 +1,6 @@
-"""The built-in gate tables, and the kind of storage of each table. Their rows are in `templates/gates`.
+"""The built-in gate tables, and the kind of storage of each table. The files in `templates/gates` contain their rows.
 
-A gate table lists the requirements for a certificate, and their limits.
+A gate table lists the requirements for a certificate, and the limits of these requirements.
 """
 
 from __future__ import annotations

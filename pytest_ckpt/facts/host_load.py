@@ -34,14 +34,14 @@ class HostLoad:
     """The use of one host's processors for ``seconds``, as shares of the time of all its ``cores``.
 
     - ``span``: the part of the measurement: `OWN_OPERATIONS`, `DATA_PAIRS` or the name of a pattern.
-    - ``of``: the operation of the span that had the highest load, or the whole span if its load was higher. The
-      shares and ``seconds`` are for this operation or span.
-    - ``idle_share``: includes waits for storage.
-    - ``others_share``: the kernel and all processes except the ranks and their children. A storage client in user space
-      is included.
+    - ``of``: the operation with the highest load in the span. If the load of the whole span was higher, ``of`` is the
+      whole span. The shares and ``seconds`` are for ``of``.
+    - ``idle_share``: idle time, including waits for storage.
+    - ``others_share``: the time of the kernel and of all processes except the ranks and their children. A storage
+      client in user space is included.
     - ``steal_share``: time that a hypervisor gave to other virtual machines.
-    - ``load_average``: the highest one-minute load average of the span. It is only reported, because it also counts
-      processes that wait for storage.
+    - ``load_average``: the highest one-minute load average of the span. This value is only reported, because it also
+      counts processes that wait for storage.
     """
 
     host: str

@@ -21,7 +21,7 @@ A created name is not found by stat, is not listed, or is listed twice; or a rem
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamesStep:
-    """One kind of call by all ranks at the same time. Each rank makes the calls for its share of the names in sequence.
+    """One kind of call by all ranks at the same time. Each rank makes the calls for its share of the names one by one.
 
     ``count`` is the number of names of all ranks. ``seconds`` is the time of the slowest rank.
     """
@@ -39,7 +39,7 @@ class NamesStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NameFault:
-    """A fault that one rank found in ``count`` names. ``name`` is the path of the first of these names."""
+    """A fault that one rank detected in ``count`` names. ``name`` is the path of the first of these names."""
 
     kind: NameFaultKind
     rank: Count
@@ -57,7 +57,8 @@ class Metadata:
     - ``by_other_hosts``: True if every rank looked up and listed names that another host had created.
     - ``names_dropped``: True if all kernels dropped their cached names and attributes before each step; None if this
       was not tried.
-    - ``late``: the number of names that another host saw only in a later look, within the time that STALE allows.
+    - ``late``: the number of names that another host did not see in its first look, but in a later look. The
+      requirement STALE limits the time for these looks.
 
     Then one rank removed directories that all ranks had filled (list, unlink, rmdir):
 

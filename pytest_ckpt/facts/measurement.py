@@ -1,6 +1,7 @@
 """Measurements of one checkpoint layout: saves and loads, and the results of patterns.
 
-A pattern is an additional measurement, such as loads by other ranks than the writers, or saves during other work.
+A pattern is an additional measurement. Examples are loads in which each rank reads another rank's files, and saves
+during other work.
 """
 
 from __future__ import annotations
@@ -32,33 +33,35 @@ Basis = Literal["all ranks", "inferred from rank 0", "rank 0 only"]
 class Operation:
     """One save or load of one checkpoint by all ranks.
 
-    - ``seconds``: the judged time, until the slowest rank is done and, for a save, the checkpoint is committed.
+    - ``seconds``: the time that is judged. It ends when the slowest rank is done and, for a save, the checkpoint is
+      committed.
     - ``rank_seconds``: the times of the ranks without the commit, in rank order.
-    - ``phases``: the seconds of the slowest rank in open, write or read, fsync, close and directory. A save has two
-      more phases: coordination (until rank 0 knows that all ranks are done), and rank 0's commit.
+    - ``phases``: the seconds of the slowest rank in each phase: open, write or read, fsync, close and directory. A save
+      has two more phases: coordination (until rank 0 knows that all ranks are done), and rank 0's commit.
     - ``checkpoint``: the number of the checkpoint.
-    - ``mapped_bytes``: the bytes to read in a load. ``resident_bytes`` of them were in the page cache when the clock
-      started.
-    - ``basis``: the source of ``seconds``.
-    - ``at_least_seconds``: if set, a lower bound of the time; ``seconds`` is then only an upper bound.
+    - ``mapped_bytes``: the bytes to read in a load.
+    - ``resident_bytes``: the part of ``mapped_bytes`` that was in the page cache when the clock started.
+    - ``basis``: the source of ``seconds``: all ranks, an inference from rank 0, or only rank 0.
+    - ``at_least_seconds``: if set, the time is at least ``at_least_seconds`` and at most ``seconds``.
     - ``slowest_rank``, ``rank0_seconds``: None if unknown, as in some results of other tools.
 
-    A save has three more times, each from the barrier until the last rank reached the point; None: not measured.
+    A save has three more times. Each time runs from the barrier until the last rank reached the point; None if not
+    measured.
 
     - ``returned_seconds``: the job could continue.
     - ``staged_seconds``: the job could change its state.
     - ``stored_seconds``: all bytes were durable.
 
     ``copying_seconds`` is the time for copying the state in the client's memory. Without the copy, the job could
-    continue and change its state this much earlier.
+    continue and change its state earlier by this time.
 
-    Two times show how much the client itself may have delayed the operation; None: not measured.
+    Two times show how much the client itself may have delayed the operation; None if not measured.
 
     - ``stalled_seconds``: the time in which reads of a load waited until the client had compared received data. Without
       these waits, the load would end earlier by at most this time.
-    - ``starved_seconds``: the longest wait of one thread for a CPU, as far as it lengthens the slowest rank's time. The
-      storage may have been busy for another thread during the wait. None if the kernel does not count waits, or if
-      other work ran in the same ranks.
+    - ``starved_seconds``: the longest wait of one thread for a CPU. Only the part that lengthens the slowest rank's
+      time counts. The storage may have been busy for another thread during the wait. None if the kernel does not count
+      waits, or if other work ran in the same ranks.
     """
 
     kind: OperationKind
@@ -94,7 +97,7 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:
-    """The cost of deletes, in seconds, if only the newest ``kept`` checkpoints are retained.
+    """The seconds of deletes and saves, if the job retains only the newest ``kept`` checkpoints.
 
     - ``delete_seconds``: each delete, between saves and without concurrent work.
     - ``save_seconds``: the median of the saves.
@@ -109,7 +112,7 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataEffect:
-    """The seconds of saves and loads, in turn with unique data and with constant data.
+    """The seconds of saves and loads of unique data and of constant data, which alternate.
 
     Storage may deduplicate or compress constant data. ``fault_count`` is the number of faults in the loaded data.
     """
@@ -125,10 +128,10 @@ class DataEffect:
 class RestartReads:
     """The bytes that a cluster reads when it restarts, at full size.
 
-    - ``first_copy_bytes``, ``copy_bytes``: for the first copy of the model, and for each further copy.
+    - ``first_copy_bytes``, ``copy_bytes``: the bytes for the first copy of the model, and for each further copy.
     - ``accelerators_per_copy``: the number of accelerators that share a copy.
-    - ``copies``: the number of complete copies of the model that the ranks of the run read concurrently. It is 0 if
-      these ranks have at most one copy: each rank then simulated the first rank of another copy.
+    - ``copies``: the number of complete copies of the model that the ranks of the run read concurrently. If these ranks
+      have at most one copy, the number is 0. Each rank then simulated the first rank of another copy.
     """
 
     copies: Count
@@ -141,7 +144,7 @@ class RestartReads:
         return max(1, accelerators // self.accelerators_per_copy)
 
     def bytes_of(self, copies: int) -> int:
-        """Return the bytes that a restart reads for this number of copies."""
+        """Return the bytes that a restart reads if the cluster has ``copies`` copies of the model."""
         return self.first_copy_bytes + (copies - 1) * self.copy_bytes
 
 
@@ -168,8 +171,8 @@ class Resized:
     The engine's library loads and reshards the checkpoint.
 
     - ``halved``, ``doubled``: the loads by half as many and by twice as many ranks.
-    - ``not_run``: {``halved`` or ``doubled``: the reason why its ranks could not be started}.
-    - ``failure``: how the ranks ended, if they did not complete.
+    - ``not_run``: {``halved`` or ``doubled``: the reason why the ranks of this load could not be started}.
+    - ``failure``: if a launch did not complete, how its ranks ended.
     """
 
     saved_by: CountFromOne
@@ -180,24 +183,25 @@ class Resized:
 
     @property
     def loads(self) -> dict[str, LoadPattern]:
-        """The measured loads by name: ``halved``, ``doubled``."""
+        """{``halved`` or ``doubled``: result of the load}, for the loads that were measured."""
         return {name: found for name, found in (("halved", self.halved), ("doubled", self.doubled)) if found}
 
     @property
     def is_over(self) -> bool:
         """Whether the pattern needs no further launch.
 
-        This is the case if the ranks failed, or if each of ``halved`` and ``doubled`` has a load or a reason.
+        This is the case if the ranks failed. It is also the case if ``halved`` and ``doubled`` each have a measured
+        load or a reason in ``not_run``.
         """
         return self.failure is not None or {"halved", "doubled"} == {*self.loads, *self.not_run}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavePace:
-    """The pace of slowed-down saves, which share the storage with other work.
+    """The pace of saves that are slowed down, because the storage also serves other work.
 
     - ``seconds``: the time over which each rank spreads its bytes: the time of an undisturbed save.
-    - ``bytes``: the tensors of one slowed-down save, over all ranks.
+    - ``bytes``: the bytes of all tensors in one slowed-down save, over all ranks.
     - ``full_bytes``: the size of a checkpoint at scale 1.0.
     """
 
@@ -215,11 +219,11 @@ class SavePace:
 class NoisyNeighbour:
     """Saves of two jobs, each on half of the ranks and slowed down to ``pace``.
 
-    One job's save is measured while the other job saves; the jobs take turns.
+    A save of one job is measured while the other job saves. The jobs take turns.
 
-    - ``bytes``, ``neighbour_bytes``: one save of the first and of the second job.
-    - ``save_seconds``, ``neighbour_save_seconds``: the measured saves of the first and of the second job.
-    - ``concurrent_bytes``: the total that jobs wrote during measured saves of the other job.
+    - ``bytes``, ``neighbour_bytes``: the size of one save of the first job, and of one save of the second job.
+    - ``save_seconds``, ``neighbour_save_seconds``: the measured saves of the first job, and of the second job.
+    - ``concurrent_bytes``: the total that the other job wrote during the measured saves of a job.
     - ``pace``: None in runs of earlier versions, which did not slow down saves.
     """
 
@@ -237,8 +241,8 @@ class NoisyNeighbour:
 class MixedLoad:
     """Saves that are slowed down to ``pace``, while a data loader reads samples on every host.
 
-    Turns without saves ("undisturbed") alternate with turns during saves ("contended"). Each list has one value per
-    turn, except ``save_seconds``.
+    Turns without saves ("undisturbed") alternate with turns during saves ("contended"). Except for ``save_seconds``,
+    each list has one value per turn.
 
     - ``reads``: a description of the reads.
     - ``undisturbed_p99_seconds``, ``contended_p99_seconds``: the 99th percentile of the read times.
@@ -246,7 +250,7 @@ class MixedLoad:
     - ``save_seconds``: each save during the reads.
     - ``loader_bytes_per_second``: the read rate of each host.
     - ``undisturbed_empty_queue_seconds``, ``empty_queue_seconds``: the time in which training waited for a sample on
-      the slowest host, without and with saves.
+      the slowest host. The first list is without saves, the second list with saves.
     - ``client_busy``: the largest share of a turn in which a reading process used a CPU or waited for a CPU.
     - ``pace``: None in runs of earlier versions, which did not slow down saves.
     """
@@ -266,10 +270,10 @@ class MixedLoad:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endurance:
-    """A long series of saves, of which the newest ``kept`` checkpoints are retained.
+    """A long series of saves. Only the newest ``kept`` checkpoints are retained.
 
-    - ``requested_seconds``: the requested duration. If it is 0, the series ended when the save times were steady, or
-      at a maximum number of saves.
+    - ``requested_seconds``: the requested duration. If it is 0, the series ended when the save times were steady, or at
+      a maximum number of saves.
     - ``seconds``: the actual duration.
     - ``start_seconds``, ``save_seconds``: the start and the duration of each save.
     """
@@ -285,9 +289,9 @@ class Endurance:
 class FillLevel:
     """The seconds of saves at one fill level of a volume.
 
-    - ``requested``: the requested level, as a share of the volume; 0 for the original level.
+    - ``requested``: the requested level, as a share of the volume; 0 for the original level of the volume.
     - ``used``: the actual level, as a share of the volume.
-    - ``ballast_bytes``: the bytes that were written to reach the level.
+    - ``ballast_bytes``: the bytes that were written only to reach the level.
     """
 
     requested: Share
@@ -309,7 +313,10 @@ ClientUnit = Literal["hosts", "ranks"]
 
 
 def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
-    """Return (number of clients, unit of a client): hosts if there are several, else ranks."""
+    """Return (number of clients, unit of a client).
+
+    The clients are the hosts if there are several hosts, else the ranks.
+    """
     return (hosts, "hosts") if hosts > 1 else (ranks, "ranks")
 
 
@@ -317,8 +324,9 @@ def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
 class ScaledOperation:
     """A save or load by some of the clients.
 
-    Its time ends when the slowest rank is done and, for a save, the checkpoint is committed. Before a load,
-    ``resident_bytes`` of its ``mapped_bytes`` were in page caches; None if unknown.
+    The time ends when the slowest rank is done and, for a save, the checkpoint is committed. ``mapped_bytes`` are the
+    bytes to read in a load. ``resident_bytes`` is the part of these bytes that was in page caches before the load. They
+    are None if unknown.
     """
 
     seconds: NotNegative
@@ -328,7 +336,7 @@ class ScaledOperation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCount:
-    """Repeated saves and loads by ``clients`` clients at the same time, which have ``ranks`` ranks in total.
+    """Repeated saves and loads by ``clients`` clients at the same time. The clients have ``ranks`` ranks in total.
 
     One save or load transfers ``bytes``.
     """
@@ -342,7 +350,10 @@ class ClientCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """Saves and loads by growing counts of clients. Each round uses all counts, so drift affects all counts equally."""
+    """Saves and loads by increasing numbers of clients.
+
+    Each round uses every number of clients. Therefore a drift during the measurement affects all numbers equally.
+    """
 
     unit: ClientUnit
     counts: Annotated[tuple[ClientCount, ...], Bounds(min_length=2)]
@@ -360,9 +371,9 @@ Both use the page cache, as serving engines do.
 class WeightsLoad:
     """One load of the weights by all replicas at the same time, until the slowest reader has its share of the weights.
 
-    - ``is_warm``: the same readers loaded the same bytes immediately before.
-    - ``mapped_bytes``: the bytes to read; None if unknown. ``resident_bytes`` of them were in page caches before the
-      load.
+    - ``is_warm``: the same readers had loaded the same bytes immediately before this load.
+    - ``mapped_bytes``: the bytes to read; None if unknown.
+    - ``resident_bytes``: the part of ``mapped_bytes`` that was in page caches before the load.
     - ``stalled_seconds``: the time in which reads waited until the client had compared received data. Without these
       waits, the load would end earlier by at most this time.
     """
@@ -394,10 +405,10 @@ class Serving:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consolidation:
-    """One client reads ``bytes`` of weights that other clients wrote, and writes them again.
+    """One client reads ``bytes`` of weights that other clients wrote, and writes a copy of the weights.
 
-    ``full_bytes`` is the size of the weights at scale 1.0. ``seconds`` is the time from the first read to the commit
-    of the copy. ``integrity`` is the comparison of the copy.
+    ``full_bytes`` is the size of the weights at scale 1.0. ``seconds`` is the time from the first read to the commit of
+    the copy. ``integrity`` is the result of the comparison of the copy.
     """
 
     bytes: Count
@@ -408,7 +419,9 @@ class Consolidation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patterns:
-    """The results of patterns: loads and saves in addition to the subject's own, each None if not measured.
+    """The results of patterns: loads and saves in addition to the subject's own loads and saves.
+
+    A result is None if the pattern was not measured.
 
     - ``storm``: all replicas read the same files at the same time.
     - ``shifted``: each rank reads another rank's files.
@@ -424,16 +437,16 @@ class Patterns:
     - ``snapshots``: saves during which a snapshot is taken.
     - ``training``: simulated training steps during the subject's own saves.
     - ``crashes``: background saves whose processes are killed.
-    - ``chains``: deletes of checkpoints that are older than a chain of deltas.
+    - ``chains``: a chain of deltas is loaded after older checkpoints were deleted.
     - ``tiers``: saves to a local tier with and without a drain, and restores from a complete and an incomplete tier.
     - ``preempt``: saves after a preemption notice.
     - ``serving``: replicas load only the weights.
     - ``consolidation``: one client rewrites the weights.
     - ``compression``: saves and loads with and without a codec.
-    - ``scaling``: saves and loads by growing counts of clients.
+    - ``scaling``: saves and loads by increasing numbers of clients.
     - ``metadata``: calls on the names of many empty files.
 
-    ``not_run`` has the reasons why patterns were not measured, by name.
+    ``not_run`` is {name of a pattern: reason why it was not measured}.
     """
 
     storm: LoadPattern | None = None
@@ -488,15 +501,16 @@ class Measurement:
 
     - ``bytes``, ``full_bytes``: the size of a checkpoint as written, and at scale 1.0.
     - ``operations``: the subject's own saves and loads.
-    - ``stages``: the seconds of the whole measurement, by activity.
+    - ``stages``: {activity: seconds} of the whole measurement.
     - ``failure``: why the measurement ended early; None if it completed.
-    - ``save_bytes``, ``load_bytes``: the bytes of each save and each restore, by the number of the checkpoint. Empty if
-      every save and restore transfers one complete checkpoint.
-    - ``drains``: how many saves are drained from a local tier to the target.
-    - ``host_waits``: waits of hosts for each other's files before clocks started; None on a single host.
-    - ``requests``: requests to an object store in the own saves and loads.
+    - ``save_bytes``, ``load_bytes``: the bytes of each save and each restore, in the order of the checkpoints' numbers.
+      Empty if every save and restore transfers one complete checkpoint.
+    - ``drains``: how many of the saves to a local tier are drained (copied) to the target.
+    - ``host_waits``: the waits before clocks started, in which a host waited for another host's files; None on a single
+      host.
+    - ``requests``: the requests of the own saves and loads to an object store.
     - ``client_proofs``: evidence on the ranks' fsync and clocks.
-    - ``host_loads``: the highest load of each host in each span; empty if the kernel does not count it.
+    - ``host_loads``: the highest load of each host in each span; empty if the kernel does not count the load.
     - ``depth``: requests in flight with the engine ``stream``; None for other engines.
     - ``client_ceilings``: the maximum rates of each host without storage; empty if not measured.
     """
@@ -547,16 +561,19 @@ class Measurement:
         return each[operation.checkpoint - 1] if each else self.bytes
 
     def whole(self, kind: OperationKind) -> tuple[Operation, ...]:
-        """Return the saves or loads that transfer exactly one complete checkpoint: no deltas, no restores of chains."""
+        """Return the saves or loads (``kind``) that transfer exactly one complete checkpoint.
+
+        The result excludes saves of deltas and restores of chains.
+        """
         return tuple(o for o in self.of_kind(kind) if self.bytes_of(o) == self.bytes)
 
     def of_kind(self, kind: OperationKind) -> tuple[Operation, ...]:
-        """Return the saves or the loads, in the order in which they ran."""
+        """Return all saves or all loads (``kind``), in the order in which they ran."""
         return tuple(o for o in self.operations if o.kind == kind)
 
 
 def with_patterns_of(measurement: Measurement, added: Measurement) -> Measurement:
-    """Return ``measurement`` with the patterns that only ``added`` has. Both are measurements of the same subject.
+    """Return ``measurement`` with the patterns that only ``added`` contains. Both have the same subject.
 
     The saves and loads are unchanged. If ``measurement`` has no failure, the result has the failure of ``added``.
     """

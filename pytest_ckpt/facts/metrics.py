@@ -1,8 +1,10 @@
 """The table of live metrics, which a run reports to a monitoring system. Pure.
 
 The writers of `report.live_metrics` and the page docs/dashboards.md are derived from these rows. A test compares the
-queries of the dashboard with the rows. Names follow OpenMetrics 1.0: base units (seconds, bytes, shares of 1), the unit
-at the end of the name, and the suffix ``_total`` for counters.
+queries of the dashboard with the rows.
+
+Names follow OpenMetrics 1.0. Units are base units: seconds, bytes, shares of 1. A name ends with its unit; a counter
+also has the suffix ``_total``.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ Unit = Literal["", "seconds", "bytes", "ratio"]
 
 
 class Metric(NamedTuple):
-    """One metric. ``name`` excludes the suffix ``_total`` of counters, ``labels`` excludes the label `RUN`."""
+    """One metric. ``name`` is the name without the suffix ``_total`` of counters.
+
+    ``labels`` are the names of the labels without the label `RUN`.
+    """
 
     name: str
     help: str

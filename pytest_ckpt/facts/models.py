@@ -38,7 +38,8 @@ _OPTIONAL = ("layer_kinds", "layer_order", "optimizer_of_ends")
 class LayerKind:
     """One kind of layer: the element counts of its tensors, in order.
 
-    ``experts`` has the tensors of experts, each summed over all experts of the layer. ``dense`` has all other tensors.
+    ``experts`` has one count for each kind of expert tensor, summed over all experts of the layer. ``dense`` has the
+    counts of all other tensors.
     """
 
     name: str
@@ -51,7 +52,10 @@ Tensors = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def numbered_kinds(layers: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[Tensors], tuple[int, ...]]:
-    """Return the distinct kinds of layers in the order of first occurrence, and the kind number of each layer."""
+    """Return (distinct kinds of layers in the order of first occurrence, kind number of each layer).
+
+    Each item of ``layers`` has the element counts of one layer: (dense tensors, tensors of experts).
+    """
     numbers: dict[Tensors, int] = {}
     order = tuple(numbers.setdefault((tuple(dense), tuple(experts)), len(numbers)) for dense, experts in layers)
     return list(numbers), order
@@ -63,21 +67,21 @@ class OwnModel:
 
     - ``file``, ``sha256``: the name of the model's file, and the digest of its bytes.
     - ``given_as``: the value of the user's option.
-    - ``head_size``: of one attention head.
-    - ``active_experts``: the experts that a token uses, in addition to all ``shared_experts``.
+    - ``head_size``: the size of one attention head.
+    - ``active_experts``: the number of experts that a token uses, in addition to all ``shared_experts``.
     - ``expert_feed_forward``: the feed-forward size of one expert.
-    - ``dense_layers``: the number of first layers without experts.
-    - ``key_value_rank``: above 0 for multi-head latent attention. Only then the next three fields apply.
+    - ``dense_layers``: the number of layers without experts. These layers come first.
+    - ``key_value_rank``: above 0 for multi-head latent attention. The next three fields apply only to such models.
     - ``query_rank``: 0 if queries are not compressed.
-    - ``rope_size``, ``value_size``: of one attention head.
+    - ``rope_size``, ``value_size``: sizes of one attention head.
     - ``mlp_matrices``: 3 for a gated feed-forward, else 2.
-    - ``norms``: norms of the hidden size in a layer; 0 if the model has no norms.
-    - ``query_key_norm``: elements of the norms of queries and keys in a layer.
+    - ``norms``: the number of norms of the hidden size in a layer; 0 if the model has no norms.
+    - ``query_key_norm``: the elements of the norms of queries and keys in a layer.
     - ``positions``: the number of learned positions.
     - ``optimizer``: the precision of each state that the optimizer keeps for a parameter.
     - ``optimizer_of_ends``: the precisions of additional states for embedding, head and last norm.
-    - ``layer_kinds``: if given, they define all tensors, and the sizes of single layers do not apply.
-    - ``layer_order``: the index of each layer's kind in ``layer_kinds``, by the layer numbers of `Model.tensors`.
+    - ``layer_kinds``: if given, these kinds define all tensors, and the sizes of single layers do not apply.
+    - ``layer_order``: for each layer number of `Model.tensors`, the index of the layer's kind in ``layer_kinds``.
     - ``counted_by``: the library that listed the tensors, with its version.
     """
 
@@ -159,7 +163,7 @@ class Model:
     def attention_width(self) -> int:
         """The number of columns of the joint query, key and value matrix.
 
-        It is H + 2 dim_kv, with dim_kv = H // heads * KV heads.
+        The number is H + 2 dim_kv, with dim_kv = H // heads * KV heads.
         """
         return self.hidden + 2 * (self.hidden // self.heads * self.key_value_heads)
 
@@ -175,7 +179,7 @@ class Model:
 
     @property
     def processes_per_copy(self) -> int:
-        """The number of processes that share one copy of the weights. With ZeRO-3, all processes share it."""
+        """The number of processes that share one copy of the weights. With ZeRO-3, all processes share one copy."""
         return self.processes if self.zero_stage == PARAMETERS_SHARDED else self.model_parallel
 
     @property
@@ -187,7 +191,7 @@ class Model:
 
     @property
     def word(self) -> str:
-        """The model's name in options."""
+        """The value by which a user selects the model in an option."""
         return self.own.given_as if self.own else self.name
 
     @property
@@ -227,7 +231,9 @@ def layer_tensors(
 ) -> tuple[list[int], list[int]]:
     """Return the element counts of a transformer layer of a user's model: (dense tensors, tensors of experts).
 
-    ``norms`` is the number of norms in the layer.
+    - ``norms``: the number of norms in the layer.
+    - ``feed_forward``: the layer has a dense feed-forward block, experts, or none of them.
+    - ``has_attention``: the layer has an attention block.
     """
     own, h = model.own, model.hidden
     assert own
@@ -269,7 +275,10 @@ def _attention(model: Model, own: OwnModel) -> list[int]:
 
 
 def _mlp(model: Model, own: OwnModel, width: int) -> list[int]:
-    """Return the element counts of a feed-forward block: the up matrix (with the gate, if gated), the down matrix."""
+    """Return the element counts of a feed-forward block whose inner size is ``width``.
+
+    The counts are for the up matrix (including the gate, if the block is gated) and for the down matrix.
+    """
     h, into = model.hidden, own.mlp_matrices - 1
     has_bias = "feed_forward" in own.biases
     return [into * (h * width + (width if has_bias else 0)), width * h + (h if has_bias else 0)]

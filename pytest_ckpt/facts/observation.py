@@ -39,7 +39,7 @@ class Observation:
     """The result of one check of a target's behaviour.
 
     - ``trials``, ``seconds``: the number of attempts, and the duration of the check.
-    - ``measured``: the measured value in ``unit``; None if the check has none.
+    - ``measured``: the measured value in ``unit``; None if the check measures no value.
     - ``anomalies``: the first anomalies. ``anomaly_count`` counts all anomalies.
     - ``not_run``: why the check could not be performed.
     - ``blocked``: the call that did not return within the deadline.

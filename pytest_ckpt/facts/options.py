@@ -1,7 +1,7 @@
 """The table of options. pytest's options, the command's options, `Settings` and the documentation are derived from it.
 
-Every pytest run of an environment imports this module. To be fast, it contains only literals, imports only small
-modules, and names the parsers without importing them.
+If pytest-ckpt is installed, every pytest run imports this module. To be fast, the module contains only literals,
+imports only small modules, and names parsers without importing them.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class Option(NamedTuple):
     - ``help``: the line of ``--help``. ``is_listed``: ``--help`` contains the line.
     - ``more``: additional sentences of the documentation.
     - ``parse``: the function of ``config.parsers`` that converts the text to the value.
-    - ``field``: the name of the field of Settings with the value; empty if this name is ``key``; ``-`` if there is
-      no such field.
+    - ``field``: the field of `Settings` that contains the value. If ``field`` is empty, the name of this field is
+      ``key``. If it is ``-``, `Settings` has no such field.
     - ``unset``: the value of the field if the option is not set.
     - ``example``: a value as a user writes it in a file.
 
     A row with a ``parent`` is a parameter of some values of the option ``parent``. ``name`` is the name of the
-    parameter, and ``owners`` are the values that have it. For example, ``changed`` is a parameter of the strategy
-    ``incremental``: a user writes ``--ckpt-strategy=incremental:changed=10%``, or a line in the table
+    parameter, and ``owners`` are the values that have the parameter. For example, ``changed`` is a parameter of the
+    strategy ``incremental``. A user writes ``--ckpt-strategy=incremental:changed=10%``, or a line in the table
     ``[strategy.incremental]`` of the TOML file. If the parent is ``actions``, the owners are tables in the file of user
     commands.
 
     A row with ``variables`` is set only by environment variables. The first variable that is set gives the value.
 
-    Rows are NamedTuples because their class is created faster than a dataclass.
+    Rows are NamedTuples because Python creates this class faster than a dataclass.
     """
 
     key: str
@@ -78,7 +78,10 @@ class Option(NamedTuple):
 
     @property
     def ini_name(self) -> str:
-        """The option's name in pytest's ini files and in the TOML file. For a parameter, it is the internal name."""
+        """The option's name in pytest's ini files and in the TOML file.
+
+        For a parameter, this name is used only internally.
+        """
         return f"ckpt_{self.key}"
 
     @property
@@ -94,7 +97,7 @@ class Option(NamedTuple):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """All names of the option on a command line; empty for a parameter."""
+        """All names of the option on a command line; empty for a parameter or an environment variable."""
         return (*self.aliases, self.flag) if self.is_option else ()
 
     @property
@@ -109,7 +112,7 @@ class Option(NamedTuple):
 
     @property
     def is_option(self) -> bool:
-        """Whether the row is an option of command lines and ini files. Parameters and environment variables are not."""
+        """Whether the row is an option of command lines and ini files, not a parameter or an environment variable."""
         return not self.parent and not self.variables
 
     @property
@@ -118,7 +121,7 @@ class Option(NamedTuple):
         return self.owners[0] if self.parent == "suite" else ""
 
     def flag_of(self, owner: str) -> str:
-        """Return the parameter as a user writes it for one of its owners: ``--ckpt-strategy=incremental:changed``."""
+        """Return the parameter for one of its owners, as a user writes it: ``--ckpt-strategy=incremental:changed``."""
         return f"--ckpt-{self.parent}={owner}:{self.name}"
 
 
@@ -487,7 +490,10 @@ def with_role(role: Role) -> tuple[Option, ...]:
 
 
 def parameters_of(parent: str, owner: str = "") -> tuple[Option, ...]:
-    """Return the parameters of the option with the key ``parent``; with ``owner``, only parameters of this value."""
+    """Return the parameters of the option with the key ``parent``.
+
+    If ``owner`` is given, return only the parameters that this value of the option has.
+    """
     return tuple(o for o in OPTIONS if o.parent == parent and (not owner or owner in o.owners))
 
 
@@ -501,7 +507,10 @@ def option_of(word: str) -> Option | None:
 
 
 def parameter_hint(word: str) -> str:
-    """Return a hint with the correct spelling if a user wrote a parameter like an option, else an empty text."""
+    """Return a hint with the correct spelling if ``word`` names a parameter as if it were an option.
+
+    For any other word, the result is an empty text.
+    """
     option = option_of(word)
     return f" (write {option.flag})" if option and not option.is_option else ""
 
@@ -522,8 +531,8 @@ def declarations(option: Option, *, is_listed: bool) -> tuple[tuple[str, dict[st
 
 
 def written(given: Any) -> str | None:
-    """Return the text of an option from argparse's value; None if the option was not given.
+    """Return the text of an option from argparse's value ``given``; None if the option was not given.
 
-    If the option was given several times, the text has one line for each.
+    If the option was given several times, the text has one line for each time.
     """
     return "\n".join(given) if isinstance(given, list) else given

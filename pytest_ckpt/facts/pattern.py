@@ -1,8 +1,10 @@
-"""Patterns: the file calls of one save of a recorded job, without names and data. The format of pattern files. Pure.
+"""Patterns of recorded jobs, and the format of pattern files. Pure.
 
-A pattern describes each file by a number, the rank that created it, and its size. A lane is a thread of a rank. A step
-is one call of a lane, or a sequence of similar calls. The steps of a lane run in sequence. A phase begins when all
-ranks have ended the previous phase. In one phase, lanes work on different files.
+A pattern contains the file calls of one save of a job, without names and data. It describes each file by a number, the
+size, and the rank that created the file.
+
+A lane is a thread of a rank. A step is one call of a lane, or a sequence of similar calls. The steps of a lane run in
+sequence. A phase begins when all ranks have ended the previous phase. In one phase, lanes work on different files.
 """
 
 from __future__ import annotations
@@ -48,10 +50,10 @@ ON_OPEN: frozenset[str] = frozenset({"write", "read", "allocate", "set size", "f
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatternFile:
-    """One file, created by rank ``rank``. ``kept``: the file exists at the end of the save.
+    """One file, created by rank ``rank``. If ``kept``, the file exists at the end of the save.
 
-    ``synchronous`` is the flag with which the job opened the file, so that each write is durable when it returns; empty
-    without such a flag.
+    If the job opened the file with a flag that makes each write durable before it returns, ``synchronous`` is this
+    flag; otherwise it is empty.
     """
 
     rank: int
@@ -62,7 +64,7 @@ class PatternFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """``count`` consecutive calls on file number ``file``.
+    """``count`` consecutive calls of one lane on file number ``file``.
 
     The first call begins at ``offset``. Each call transfers ``bytes`` and continues at the end of the previous call.
     ``pause_us`` is the lane's total time for other work before these calls, in microseconds.
@@ -83,8 +85,8 @@ class Step:
 class Pattern:
     """One save of a job. ``label`` is the name that the owner of the job chose.
 
-    ``omitted`` counts the calls that a replay leaves out, by kind. ``read_bytes`` is the most important read size of
-    the job's loads: reads of this size moved the most bytes. It is 0 if no load was recorded.
+    ``omitted`` is {kind of call: number of calls that a replay leaves out}. ``read_bytes`` is the size of the reads
+    that moved the most bytes in the job's loads. It is 0 if no load was recorded.
     """
 
     form: int
@@ -97,10 +99,11 @@ class Pattern:
     omitted: dict[str, int] = field(default_factory=dict)
 
     def of_rank(self, rank: int) -> int:
-        """Return the number of the recorded rank whose calls rank ``rank`` of a replay repeats.
+        """Return the number of a recorded rank. Rank ``rank`` of a replay repeats the calls of this recorded rank.
 
-        This is the recorded rank with the same number. If the replay has more ranks, each additional rank repeats a
-        recorded rank other than rank 0, in turn. If only rank 0 was recorded, all ranks repeat rank 0.
+        If a recorded rank has the number ``rank``, return this number. If the replay has more ranks than the recording,
+        the additional ranks repeat the recorded ranks other than rank 0, in turn. If only rank 0 was recorded, all
+        ranks repeat rank 0.
         """
         return rank if rank < self.ranks else 1 + (rank - 1) % (self.ranks - 1) if self.ranks > 1 else 0
 
@@ -123,7 +126,7 @@ class Pattern:
     def unsynced(self) -> list[int]:
         """Return the numbers of the kept files that the job did not flush after their last change.
 
-        ``syncfs`` counts only for the files of its rank, because other ranks of a replay may be on other hosts.
+        A ``syncfs`` call flushes only the files of its own rank, because other ranks of a replay may be on other hosts.
         """
         found: set[int] = set()
         for step in self.steps:
@@ -147,7 +150,7 @@ class Pattern:
 def is_small(size: int, largest: int) -> bool:
     """Whether a file of ``size`` bytes is so small that it keeps its size at every scale (`SMALL_BYTES`).
 
-    ``largest`` is the size of the largest file of its rank.
+    ``largest`` is the size of the largest file of the same rank.
     """
     return size < SMALL_BYTES and size * _SMALL_SHARE < largest
 
@@ -180,7 +183,7 @@ _OPTIONAL = frozenset({"pause_us", "synchronous"})
 
 
 def _rows(records: list[dict[str, Any]]) -> str:
-    """Return records as rows of values. If a row's last value is the default, the row omits it."""
+    """Return ``records`` as the text of rows of values. A row omits its last value if this is the default."""
     return ",\n  ".join(
         json.dumps([value for name, value in record.items() if value or name not in _OPTIONAL]) for record in records
     )
@@ -195,7 +198,7 @@ def _row(kind: type[Any], row: Any) -> dict[str, Any]:
 
 
 def _check(pattern: Pattern) -> None:
-    """Raise ValueError if a replay cannot perform the pattern, or would write more than planned."""
+    """Raise ValueError if a replay could not perform the pattern, or would write more bytes than planned."""
     if not 1 <= pattern.ranks <= MAXIMUM_RANKS:
         raise ValueError(f"1 to {MAXIMUM_RANKS} ranks are expected")
     if not 1 <= len(pattern.files) <= MAXIMUM_FILES or not 1 <= len(pattern.steps) <= MAXIMUM_STEPS:

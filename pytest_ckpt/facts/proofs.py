@@ -19,7 +19,7 @@ FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign",
 class CacheReading:
     """One interpretation of the published rule on caches, applied to one host.
 
-    ``requires_drop``: by this interpretation, caches must be dropped between saves and loads.
+    If ``requires_drop``, this interpretation requires that caches are dropped between saves and loads.
     """
 
     rule: str
@@ -43,19 +43,19 @@ COLD_BASES: Mapping[ColdBasis, str] = {
 class CanaryReads:
     """Timed reads of canaries on one host. A canary is a part of an extra checkpoint, saved for these reads.
 
-    Each list of seconds has one value per canary, in the same order. ``bytes`` is the size of a canary. The lists, in
-    the order of the reads:
+    Each list of seconds has one value per canary, in the same order. ``bytes`` is the size of a canary. A drop is a
+    drop of the caches on this host. The lists, in the order of the reads:
 
-    - ``judged_seconds``: parts of the judged checkpoints instead of canaries, after a drop of the caches.
-    - ``judged_reread_seconds``: the same parts, immediately again.
-    - ``first_read_seconds``: canaries, after their save and a drop.
-    - ``reread_seconds``: the canaries, immediately again.
-    - ``dropped_read_seconds``: the canaries, after another drop.
-    - ``dropped_reread_seconds``: the canaries, immediately again; empty in reports of older versions.
-    - ``other_client_seconds``: the canaries, by another client, named ``client``; empty without one.
-    - ``client_own_seconds``: more reads by the other client, for comparison. If it is a second mount, it reads the
-      same canaries immediately again. If it is a host, these are its first reads of the canaries that it saved
-      itself.
+    - ``judged_seconds``: reads after a drop. These reads use parts of the judged checkpoints instead of canaries.
+    - ``judged_reread_seconds``: immediate second reads of the same parts.
+    - ``first_read_seconds``: reads of the canaries after their save and a drop.
+    - ``reread_seconds``: immediate second reads of the canaries.
+    - ``dropped_read_seconds``: reads of the canaries after another drop.
+    - ``dropped_reread_seconds``: immediate second reads of the canaries; empty in reports of older versions.
+    - ``other_client_seconds``: reads of the canaries by another client, named ``client``; empty without another client.
+    - ``client_own_seconds``: more reads by the other client, for comparison. If this client is a second mount, it
+      immediately reads the same canaries again. If this client is a host, these are its first reads of the canaries
+      that it saved itself.
 
     The two judged lists are empty in reports of older versions, and if the judged files have another layout (deltas,
     compressed files). ``cache_growth_bytes`` is the growth of this host's page cache from before the save to the first
@@ -79,9 +79,9 @@ class CanaryReads:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MovedBytes:
-    """The minimum number of bytes that one host saved and loaded between the save of a checkpoint and its load.
+    """The minimum number of bytes that one host moved between the save and the load of the same checkpoint.
 
-    ``memory_bytes`` is the size of the host's memory.
+    The bytes were moved by saves and loads. ``memory_bytes`` is the size of the host's memory.
     """
 
     host: str
@@ -92,7 +92,8 @@ class MovedBytes:
 def is_served_by_process(kind: str) -> bool:
     """Return whether a user-space process serves this kind of mount (FUSE).
 
-    The kernel drops and counts only its own pages. It cannot see a cache of the process, in memory or on disk.
+    For such a mount, the kernel drops and counts only its own pages. The process may have another cache in memory or on
+    disk, which the kernel cannot see.
     """
     return kind.startswith("fuse")
 
@@ -101,8 +102,8 @@ def is_served_by_process(kind: str) -> bool:
 class CacheFacts:
     """How the clients' page caches were dropped before loads, and the evidence that loads were not cached.
 
-    - ``probe``: the call that counted resident pages. It is empty if no call counted a page of a file that had just
-      been read; residency is then unknown.
+    - ``probe``: the call that counted cached pages. It is empty if no call counted a page of a file that had just been
+      read. The number of cached pages is then unknown.
     - ``resident_fraction``: the largest cached share of a load's bytes, over all loads; None if not measured.
     - ``is_declared_cold``: the target declares that its clients do not cache reads, so pages were not counted.
     - ``names_dropped``: before each load, all kernels dropped names and attributes of files; None if not tried.
@@ -110,7 +111,7 @@ class CacheFacts:
 
     If there is no probe, the evidence consists of:
 
-    - ``by_other_hosts``: every file was loaded exactly once, by a host that had not written it.
+    - ``by_other_hosts``: every file was loaded exactly once, by a host that had not written the file.
     - ``canaries``: timed reads. They also run if the probe misses pages and another client is available for comparison.
     - ``moved``: the bytes that each host moved between a save and its load.
     - ``client_cache_bytes``: the size of caches on a client's disks, as the user declares it; None if not declared.
@@ -162,7 +163,8 @@ class Durability:
     """The counts of files, directories and commits that became durable, over all ranks and saves.
 
     - ``files``, ``directories``: the number that must become durable.
-    - ``files_synced``, ``directories_synced``: the number whose durable call returned without error.
+    - ``files_synced``, ``directories_synced``: the number for which the call that makes them durable returned without
+      error.
     - ``observed``: the weakest kind of evidence among the ranks.
     - ``commit_methods``: the methods by which saves were committed.
     - ``acknowledged``: how an object store acknowledged the objects; empty if files are fsynced.
@@ -195,8 +197,8 @@ class Entry:
 class DurabilityProof:
     """The calls by which one rank made its shard durable in one save.
 
-    - ``files_attempted``: files that must become durable, from the start of their write.
-    - ``files_returned``: files whose durable call returned without error.
+    - ``files_attempted``: the number of files that must become durable. A file counts as soon as its write starts.
+    - ``files_returned``: the number of files for which the call that makes them durable returned without error.
     - ``directories_attempted``, ``directories_returned``: the same counts for directories.
     - ``observed``: the evidence for the calls: the store made them, the library's calls were counted, the library
       declares them, or there is no evidence.
@@ -241,7 +243,7 @@ class CommitProof:
 class SaveTiming:
     """One save on one rank. All times are in seconds.
 
-    Four times are from the rank's own start to a point of the save; None: the save did not reach this point.
+    Four times run from the rank's own start to a point of the save. A time is None if the save did not reach the point.
 
     - ``returned_seconds``: the job may continue. A blocking save reaches this point last.
     - ``staged_seconds``: the job may change its state.
@@ -251,7 +253,7 @@ class SaveTiming:
     Other times:
 
     - ``names_seconds``: this rank's fsync of the directory for all ranks of its host; 0 on other ranks.
-    - ``waited_for_previous``: the wait for the previous save, in seconds.
+    - ``waited_for_previous``: the wait for the end of the previous save.
     - ``copying_seconds``: the time in which the job waited for the copy of its state in memory.
     """
 
@@ -286,9 +288,9 @@ _UNSAFE_OPTIONS = (
 
 
 def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the mount options with which fsync does not wait for the storage, as the mount shows them.
+    """Return the mount options with which fsync does not wait for the storage, spelled as the mount shows them.
 
-    ``options`` has the mount's options by name. An option without a value has the value ``yes``.
+    ``options`` is {option: value} of the mount. An option without a value has the value ``yes``.
     """
     found = (pair for pair in _UNSAFE_OPTIONS if options.get(pair[0]) == pair[1])
     return tuple(name if value == "yes" else f"{name}={value}" for name, value in found)
@@ -298,8 +300,8 @@ def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
 class FsyncCounts:
     """The bytes of a test file that the kernel had not yet written back, before and after an fsync.
 
-    - ``dirty_bytes``, ``left_bytes``: the bytes before the fsync, and after it returned.
-    - ``unobservable``: why these counts cannot show the effect of fsync on this file system; else empty.
+    - ``dirty_bytes``, ``left_bytes``: the bytes before the fsync, and after the fsync returned.
+    - ``unobservable``: why these counts cannot show the effect of fsync on this file system; empty if they can.
     - ``unsafe_option``: a mount option with which fsync does not wait for the storage; empty if none.
     """
 
@@ -322,7 +324,7 @@ class FsyncCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncEffect(FsyncCounts):
-    """The kernel's counts for a file that one rank fsynced before or after the saves (``moment``)."""
+    """The kernel's counts for a test file that one rank fsynced. ``moment`` is before or after the saves."""
 
     rank: Count
     host: str
@@ -331,9 +333,9 @@ class FsyncEffect(FsyncCounts):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockSpan:
-    """The duration of one period by a rank's clock and by the uptime of the rank's kernel, in seconds.
+    """The duration of one period, by a rank's clock and by the uptime of the rank's kernel, in seconds.
 
-    ``of`` names the period. ``asleep_seconds`` is the time in which the host slept: CLOCK_BOOTTIME counts sleep and
+    ``of`` names the period. ``asleep_seconds`` is the time in which the host slept. CLOCK_BOOTTIME includes sleep,
     CLOCK_MONOTONIC does not.
     """
 
@@ -346,7 +348,7 @@ class ClockSpan:
 
     @property
     def difference_seconds(self) -> float:
-        """The difference between clock and uptime, less the permitted resolution and drift.
+        """The difference between clock and uptime, minus the permitted resolution and drift.
 
         The clock agrees with the uptime if the result is 0 or less.
         """
@@ -359,7 +361,10 @@ class ClockSpan:
 
     @property
     def fits_sleep(self) -> bool:
-        """Whether the host's sleep explains the difference: the uptime counts sleep, the rank's clock does not."""
+        """Whether the host's sleep explains why the rank's clock is behind the uptime.
+
+        The uptime includes sleep; the rank's clock excludes it.
+        """
         ahead = self.uptime_seconds - self.clock_seconds
         return self.is_wrong and self.asleep_seconds > 0 and self._beyond(ahead - self.asleep_seconds) <= 0
 
@@ -377,16 +382,19 @@ class RankSpan:
     seconds: float
 
     def is_unlike(self, controller_seconds: float) -> bool:
-        """Whether the controller's clock gives a duration that drift and delays of the controller cannot explain."""
+        """Whether drift and delays of the controller cannot explain the difference to ``controller_seconds``.
+
+        If ``controller_seconds`` is 0 (unknown), the result is False.
+        """
         allowed = CONTROLLER_FLOOR_SECONDS + MAXIMUM_DRIFT * max(self.seconds, controller_seconds)
         return controller_seconds > 0 and abs(self.seconds - controller_seconds) > allowed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interposed:
-    """Calls of I/O or clocks in a rank's process that are answered by another library (``by``).
+    """I/O or clock functions (``calls``) that an unexpected library (``by``) answers in a rank's process.
 
-    The usual library is the C library or Python.
+    The expected library is the C library or Python.
     """
 
     host: str
@@ -400,9 +408,9 @@ class ClientProofs:
 
     - ``fsyncs``: the worst rank of each host, before and after the saves.
     - ``clocks``: the worst rank of each host.
-    - ``disclosed``: code that may act in the ranks' processes, one phrase each: Python's start-up hooks and environment
-      variables, preloaded and auditing libraries, a C library of LD_LIBRARY_PATH, I/O profilers.
-    - ``spans``: the rank of each host whose duration of the measurement is most unusual.
+    - ``disclosed``: a phrase for each piece of code that may act in the ranks' processes: Python's start-up hooks and
+      environment variables, preloaded and auditing libraries, a C library of LD_LIBRARY_PATH, I/O profilers.
+    - ``spans``: for each host, the rank with the most unusual duration of the measurement.
     - ``controller_seconds``: the duration of the measurement by the controller's clock; 0 if the controller did not
       observe the beginning.
     """

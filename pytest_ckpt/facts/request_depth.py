@@ -1,6 +1,7 @@
-"""The request depth of the engine ``stream``: the number of requests that a rank keeps in flight, and its origin.
+"""The request depth of the engine ``stream``, and how this depth is chosen.
 
-A ramp tries increasing depths to find the depth of a measurement.
+The request depth is the number of requests that a rank keeps in flight. A ramp tries increasing depths to determine the
+depth of a measurement.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ class RampStep:
     load_bytes_per_second: NotNegative
 
     def faster(self, other: RampStep | None) -> RampStep:
-        """Return a step with the higher rates of this try and of ``other``, another try with the same depth."""
+        """Return a step with the higher save rate and the higher load rate of two tries with the same depth.
+
+        The tries are this step and ``other``. If ``other`` is None, return this step.
+        """
         if other is None:
             return self
         return RampStep(
@@ -38,7 +42,8 @@ class RampStep:
 class RequestDepth:
     """The number of requests in flight on each rank (``requests``).
 
-    - ``origin``: the operator ``set`` the number, a ``ramp`` found it, or it is this program's ``default``.
+    - ``origin``: how the number was chosen. ``set``: by the operator. ``ramp``: by a ramp. ``default``: by this
+      program.
     - ``steps``, ``seconds``: the steps of the ramp, and its duration.
     - ``step_bytes``: the size of each save and load in the ramp.
     - ``because``: why there was no ramp, or why the ramp ended early; else empty.

@@ -1,4 +1,4 @@
-"""Requests to endpoints of an object store: the counts of each process, and their sums."""
+"""Requests to endpoints of an object store: the counts of each process, and the sums over all processes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _STEP = 1.01
 class Requests:
     """The requests of one kind that all ranks sent to one endpoint for a subject.
 
-    - ``sent``: all requests.
-    - ``again``: requests that were repeated after 503, silence or a broken connection.
-    - ``busy``: answers with 503 or 429.
+    - ``sent``: the number of all requests.
+    - ``again``: the number of requests that were repeated after 503, silence or a broken connection.
+    - ``busy``: the number of answers with 503 or 429.
     - ``waited_seconds``: the total time in which ranks waited before they repeated requests.
-    - ``median_seconds``, ``p99_seconds``: exact to 1 %. A request's time ends with the last byte of its answer. None
-      without answers.
+    - ``median_seconds``, ``p99_seconds``: exact to 1 %; None without answers. The time of a request ends with the last
+      byte of its answer.
     """
 
     endpoint: str
@@ -43,7 +43,7 @@ class Requests:
 class Tally:
     """One process's counts of one kind of request to one endpoint.
 
-    ``times`` has the number of answers in each class of times. A class is 1 % wide.
+    ``times`` is {class of answer times: number of answers}. A class is 1 % wide.
     """
 
     sent: int = 0
@@ -71,7 +71,7 @@ class Tally:
         self.times.update(other.times)
 
     def percentile(self, share: float) -> float | None:
-        """Return the time in seconds within which this share of the answers arrived; None without answers."""
+        """Return the time in seconds within which the share ``share`` of the answers arrived; None without answers."""
         wanted = math.ceil(share * self.times.total())
         if not wanted:
             return None
@@ -88,7 +88,7 @@ Tallies = dict[tuple[str, str], Tally]
 
 
 def together(of_processes: Iterable[Tallies]) -> tuple[Requests, ...]:
-    """Return the sums over all processes, sorted by endpoint and kind of request."""
+    """Return the requests of all processes, summed by endpoint and kind of request, and sorted."""
     joined: Tallies = {}
     for tallies in of_processes:
         for key, tally in tallies.items():

@@ -44,9 +44,9 @@ ACCEPTANCE = PROFILES["acceptance"]
 class Assurance:
     """The confidence that a run must give about operations that were not measured.
 
-    With the level of confidence ``confidence``, at least the share ``share`` of all saves, and of all loads, meets the
-    limit. The sampling plan permits ``misses`` measured saves, and as many loads, over the limit. More misses require
-    more operations.
+    At the level of confidence ``confidence``, at least the share ``share`` of all saves must meet the limit. The same
+    applies to loads. The sampling plan permits ``misses`` measured saves, and as many loads, over the limit. If
+    ``misses`` is larger, more operations are required.
     """
 
     confidence: float
@@ -64,7 +64,7 @@ class HostSlots:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """The source of an option's value, and the value as the user wrote it there."""
+    """The source of an option's value (such as a file), and the value as the user wrote it in this source."""
 
     option: Text
     value: str
@@ -149,7 +149,10 @@ class Settings:
     origins: tuple[Origin, ...]
 
     def source_of(self, option: str) -> str:
-        """Return the source of an option's value in brackets; empty for the command line or the default."""
+        """Return the source of an option's value as text in brackets.
+
+        The text is empty if the source is the command line or the default.
+        """
         source = next((o.source for o in self.origins if o.option == option), "default")
         return "" if source in ("default", "command line") else f" (in {source})"
 
@@ -159,12 +162,12 @@ class Settings:
 
     @property
     def has_several_hosts(self) -> bool:
-        """Whether ranks run on more than one host, so that another host can be the second client."""
+        """Whether ranks run on more than one host. Another host can then be the second client."""
         return len({host.name for host in self.hosts}) > 1
 
     @property
     def measures(self) -> bool:
-        """Whether the run saves and loads checkpoints. If it only checks behaviour, it needs no ranks."""
+        """Whether the run saves and loads checkpoints. A run that only checks behaviour needs no ranks."""
         return self.suites != ("conformance",)
 
     @property
@@ -184,17 +187,17 @@ class Settings:
 
     @property
     def includes_notice(self) -> bool:
-        """Whether jobs receive preemption notices, and then save."""
+        """Whether the run sends preemption notices to its jobs, which then save."""
         return self.includes_strategies and bool(self.preemption_notice_seconds)
 
     @property
     def includes_serving(self) -> bool:
-        """Whether the run includes the suite "serving": replicas load only the weights; one client rewrites them."""
+        """Whether the run includes the suite "serving": replicas load weights, and one client rewrites the weights."""
         return "serving" in self.suites
 
     @property
     def includes_scaling(self) -> bool:
-        """Whether the run includes the suite "scaling": growing counts of clients save and load."""
+        """Whether the run includes the suite "scaling": increasing numbers of clients save and load."""
         return "scaling" in self.suites
 
     @property
@@ -219,7 +222,7 @@ class Settings:
 
     @property
     def includes_upgrade(self) -> bool:
-        """Whether the user gave the command that changes the storage while it serves."""
+        """Whether the user gave the command that changes the storage during saves and loads."""
         return bool(self.upgrade_command)
 
     @property

@@ -1,4 +1,4 @@
-"""The starts of a run. A later start resumes a run that was interrupted, or adds suites to it."""
+"""The starts of a run. A later start resumes an interrupted run, or adds suites to a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INTERRUPTIONS: frozenset[FailureKind] = frozenset(("interrupted", "killed", "la
 
 
 def is_interruption(failure: Failure | None) -> bool:
-    """Return whether the cause of a failure is outside the storage. A later start then repeats the measurement."""
+    """Return whether a failure has a cause outside the storage. If so, a later start repeats the measurement."""
     return failure is not None and failure.kind in _INTERRUPTIONS
 
 
@@ -51,7 +51,7 @@ class Start:
     """One start of a run. Times are ISO 8601. ``ended`` is None if the start was killed.
 
     - ``measured``: the subjects and checks that this start completed.
-    - ``interrupted_work``: the subjects and checks that it did not complete.
+    - ``interrupted_work``: the subjects and checks that this start began and did not complete.
     - ``replaced``: complete measurements that the next start repeats.
     """
 

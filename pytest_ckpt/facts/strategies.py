@@ -3,8 +3,8 @@
 These rows define the choices of ``--ckpt-strategy``, the planned memory, the imports of ranks, the requirements on a
 save, and the documentation.
 
-Every pytest run of an environment imports this module. It uses NamedTuples because their classes are created faster
-than dataclasses.
+If pytest-ckpt is installed, every pytest run imports this module. Rows are NamedTuples because Python creates these
+classes faster than dataclasses.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class StrategySpec(NamedTuple):
 
     - ``make``: "module:class", imported only by the ranks (`pytest_ckpt.ranks.strategies.protocol.StrategyFactory`).
     - ``blocks``: the job waits until a save is committed. If False, simulated training steps run during every save.
-    - ``stages``: the state is copied before it is written. A rank needs memory for two copies, and the engine must be
-      able to save a copy.
+    - ``stages``: the state is copied, and then the copy is written. A rank needs memory for two copies, and the engine
+      must be able to save a copy.
     - ``own_process``: a process of the engine's library writes the copy. The engine must have such a process.
-    - ``saves_deltas``: saves between full saves contain only changed pages.
-    - ``tiers``: the job saves to a local tier. Some saves are then drained to the target.
-    - ``compresses``: a codec compresses the files. Their content is as compressible as a training state.
+    - ``saves_deltas``: the saves between full saves contain only changed pages.
+    - ``tiers``: the job saves to a local tier. Some saves are then drained (copied) to the target.
+    - ``compresses``: a codec compresses the files. The content of the files is as compressible as a training state.
     """
 
     name: str
@@ -41,9 +41,9 @@ class StrategySpec(NamedTuple):
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
         """Return the memory in bytes that a rank needs for its state.
 
-        ``state_bytes`` is the engine's memory for the state, ``shard_bytes`` the size of the rank's tensors. Without
-        a copy of the state, the result is ``state_bytes``. If the strategy copies the state, the result is the
-        larger of the two sizes, plus ``shard_bytes`` for the copy.
+        ``state_bytes`` is the engine's memory for the state, ``shard_bytes`` the size of the rank's tensors. If the
+        strategy does not copy the state, the result is ``state_bytes``. If the strategy copies the state, the result is
+        the larger of the two sizes, plus ``shard_bytes`` for the copy.
         """
         return max(state_bytes, shard_bytes) + shard_bytes if self.stages else state_bytes
 

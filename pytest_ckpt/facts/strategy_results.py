@@ -1,6 +1,6 @@
-"""The results of saves by other strategies than sync: saves during training, chains of deltas, saves to a local tier.
+"""The results of all strategies except sync: saves during training, chains of deltas, saves to a local tier.
 
-Training is simulated: steps run during saves, and no model is trained. A tier is a level of storage: checkpoints are
+Training is simulated: steps run during saves, and no model is trained. A tier is a level of storage. Checkpoints are
 saved to the local tier, and some are drained (copied) to the target.
 """
 
@@ -23,7 +23,7 @@ LOCAL_TIER = "local tier"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepBatch:
-    """The count and the total seconds of consecutive steps during a save."""
+    """The number (``steps``) and the total time of consecutive training steps during a save."""
 
     steps: Count
     seconds: NotNegative
@@ -33,7 +33,8 @@ class StepBatch:
 class StepsOfSave:
     """The training steps before, during and after one save, by rank 0's clock.
 
-    A step ends when all ranks have ended it. ``during`` has the steps during the save, summed in batches.
+    A step is complete when all ranks have completed it. ``during`` contains the steps during the save, summed in
+    batches.
     """
 
     checkpoint: Count
@@ -55,7 +56,7 @@ class StepsOfSave:
     def extra_seconds(self) -> float:
         """The additional time of the steps during the save, compared with the same number of undisturbed steps.
 
-        The result is negative if the steps during the save were faster.
+        If the steps during the save were faster than undisturbed steps, the result is negative.
         """
         return sum(batch.seconds for batch in self.during) - self.steps * self.undisturbed_seconds
 
@@ -68,11 +69,11 @@ Reached = Literal["copied", "written", "committed"]
 class Kill:
     """One kill of all ranks' processes during a background save.
 
-    - ``moment_seconds``: the time of the kill, after the last rank had copied its state.
+    - ``moment_seconds``: the time from the moment when the last rank had copied its state to the kill.
     - ``reached``: the last stage that the ranks reported.
-    - ``is_committed``: the checkpoint of the killed save exists as committed.
-    - ``lost``: the fault of the newest committed checkpoint; empty if it loaded completely.
-    - ``deletes_older``: the checkpoint before the newest committed one was deleted during the save.
+    - ``is_committed``: after the kill, the checkpoint of this save exists as a committed checkpoint.
+    - ``lost``: the fault of the newest committed checkpoint; empty if this checkpoint loaded completely.
+    - ``deletes_older``: during the save, the checkpoint before the newest committed one was deleted.
     - ``is_commit_withheld``: no rank had begun the commit at the time of the kill.
     """
 
@@ -90,7 +91,8 @@ class Crashes:
 
     - ``planned``: the planned number of kills.
     - ``usual_seconds``: the shortest observed time from the end of the copy to the commit.
-    - ``integrity``: the comparison of the newest committed checkpoint, which was loaded after every kill.
+    - ``integrity``: the comparison of loaded with saved bytes. After every kill, the newest committed checkpoint was
+      loaded.
     """
 
     planned: Count
@@ -117,8 +119,8 @@ class Training:
     """Simulated training around every save: no model is trained.
 
     A step takes ``step_seconds``. For the share ``cpu_share`` of a step, a rank computes and changes the saved state in
-    place. For the rest it waits, as a job waits for an accelerator. At the end of a step, all ranks wait for each
-    other.
+    place. For the rest of the step the rank waits, as a job waits for an accelerator. At the end of a step, all ranks
+    wait for each other.
     """
 
     step_seconds: NotNegative
@@ -135,9 +137,9 @@ class Chains:
     """The load of a chain (a full save and ``deltas`` deltas) after ``deleted`` older checkpoints were deleted.
 
     - ``deleted_bytes``: the size of the tensors in the deleted checkpoints.
-    - ``freed_bytes``: the decrease of the volume's used space; None if the target does not report it.
-    - ``misses_deleted``: a delta of the chain was deleted after the load, and then no rank found its file of this
-      delta.
+    - ``freed_bytes``: the decrease of the volume's used space; None if the target does not report the used space.
+    - ``misses_deleted``: a delta of the chain was deleted after the load. True if then every rank missed its file of
+      this delta.
     """
 
     deltas: Count
@@ -154,7 +156,7 @@ Tier = Literal["", "local", "target"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrainRule:
-    """How many saves to the local tier are drained to the target: one of ``every`` saves.
+    """How many saves to the local tier are drained (copied) to the target: one of ``every`` saves.
 
     ``target_share`` is the share of failures that destroy the local tier. After such a failure, only the target has
     checkpoints.
@@ -166,10 +168,10 @@ class DrainRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierRestore:
-    """A restore of the newest checkpoint that is complete on all ranks.
+    """A restore that chooses the newest checkpoint that is complete on all ranks.
 
-    - ``expected``, ``expected_tier``: the checkpoint to restore, and its tier.
-    - ``number``, ``tier``: the checkpoint that was chosen, and its tier.
+    - ``expected``, ``expected_tier``: the number of the checkpoint that should be restored, and its tier.
+    - ``number``, ``tier``: the number of the checkpoint that was chosen, and its tier.
     - ``integrity``: None if nothing was loaded, because no checkpoint or an unexpected checkpoint was chosen.
     """
 
@@ -190,10 +192,10 @@ class TierRestore:
 class NodeLoss:
     """The loss of the local tier of the host ``lost``, and a restore from the copies on its ``partner``.
 
-    - ``copied_bytes``, ``copy_seconds``: copies to partners over the ranks' network, during the save.
-    - ``returned_bytes``, ``return_seconds``: copies that the partner returned.
+    - ``copied_bytes``, ``copy_seconds``: the copies to partners during the save, over the ranks' network.
+    - ``returned_bytes``, ``return_seconds``: the copies that the partner returned.
     - ``load_seconds``: the load by all ranks after the return.
-    - ``missing``: the number of lost files without a copy. If there are any, nothing was loaded.
+    - ``missing``: the number of lost files without a copy. If a copy was missing, nothing was loaded.
     - ``integrity``: the comparison of the loaded checkpoint; None if nothing was loaded.
     """
 
@@ -211,9 +213,9 @@ class NodeLoss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """The seconds of saves of ``bytes`` to the local tier, and of their drains to the target.
+    """The seconds of saves of ``bytes`` to the local tier, and of the drains of these saves to the target.
 
-    Undisturbed saves alternate with saves during a drain. Two restores follow:
+    Undisturbed saves alternate with saves during a drain. Two restores follow the saves:
 
     - ``complete``: the newest checkpoint is only in the local tier.
     - ``incomplete``: the files of one rank are missing in the local tier.

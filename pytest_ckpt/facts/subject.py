@@ -1,4 +1,4 @@
-"""The subject of a measurement, and the operations on it, with their texts and file names."""
+"""The subject of a measurement (what is measured), and the operations on a subject, with their texts and file names."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ Stage = Literal[
 class Subject:
     """The identity of a measurement: model, layout, engine and strategy.
 
-    The subject's own saves and loads are the saves and loads outside of all patterns. ``processes`` is set only for an
-    open layout; other layouts define their number of processes.
+    The subject's own saves and loads are the saves and loads outside of all patterns (additional measurements).
+    ``processes`` is set only for an open layout. Any other layout defines its number of processes.
 
     The text of a subject omits defaults: ``llama3-8b-full``, ``llama3-8b-open-16/stream``,
     ``llama3-8b-full/dcp/async``. Files store a subject as this text. If two measurements have the same text, they may

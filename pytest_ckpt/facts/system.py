@@ -131,14 +131,20 @@ REPEATED: dict[str, tuple[Fact, ...]] = {
 
 
 def fact_text(name: str) -> str:
-    """Return the description of the fact ``table.name``, with its name. For an unknown fact, return only the name."""
+    """Return the description of the fact ``name`` (``table.name``), including the name.
+
+    For an unknown fact, return only the name.
+    """
     table, _, fact = name.partition(".")
     known = {each.name: each.description for each in FACTS.get(table, ())}
     return f"{known[fact]} ({name})" if fact in known else name
 
 
 def missing_facts(described: Told | None) -> list[str]:
-    """Return the required facts that a description lacks, as ``table.name``. Without a description, return all."""
+    """Return the required facts that a description lacks, as ``table.name``.
+
+    If ``described`` is None, return all required facts.
+    """
     missing = []
     for table, facts in FACTS.items():
         given = (described or {}).get(table) or {}

@@ -1,4 +1,4 @@
-"""A target, the storage below it, and a run's area on it, as plain data that processes exchange.
+"""A target, the storage below the target, and a run's area on the target, as plain data that processes exchange.
 
 An area is the run's own directory, or its own prefix in a bucket, on the target.
 """
@@ -20,7 +20,7 @@ LayerKind = Literal["file system", "device", "file", "process", "network", "memo
 class Layer:
     """One layer of the storage below a target.
 
-    ``text`` names the layer. ``depth`` is the number of layers above it; the target's mount has depth 0.
+    ``text`` names the layer. ``depth`` is the number of layers above this layer. The target's mount has depth 0.
     """
 
     kind: LayerKind
@@ -34,7 +34,7 @@ class StorageStack:
 
     - ``files``: files of this host that contain the target's bytes, such as the image of a loop device. The page cache
       may contain the same bytes a second time, as pages of these files.
-    - ``blind``: one phrase for each cache that the count of the target's cached pages misses.
+    - ``blind``: a phrase for each cache of the target's data that the count of cached pages does not include.
     """
 
     host: str = ""
@@ -49,7 +49,10 @@ class StorageStack:
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """The names of the layers that a user-space process serves. The kernel cannot count or drop their caches."""
+        """The names of the layers that a user-space process serves.
+
+        The kernel cannot count or drop the caches of such layers.
+        """
         return tuple(layer.text for layer in self.layers if layer.kind == "process")
 
     @property
@@ -119,9 +122,10 @@ class Access:
     - ``ca_bundle``: the file with the certificates for TLS; empty for the system's certificates.
     - ``part_bytes``: the minimum size of each part of an object except the last part.
     - ``borne_seconds``: the time for which ranks and the cleaner tolerate temporary errors.
-    - ``embedded``: the name of the server without credentials that the run started on this host; empty for storage
-      under test.
-    - ``unversioned``: the operator declares that the bucket keeps no versions. The run has no permission to query this.
+    - ``embedded``: the name of the embedded server, which the run started on this host and which uses no credentials.
+      Empty for storage under test.
+    - ``unversioned``: the operator declares that the bucket keeps no versions. The run has no permission to query this
+      fact.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -133,12 +137,15 @@ class Access:
 
     @property
     def command_options(self) -> tuple[str, ...]:
-        """The options that give the clean-up command the same access, quoted for a shell."""
+        """The options that give this access to the clean-up command, quoted for a shell."""
         parameters = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
         return tuple(f"--{name}={shlex.quote(value)}" for name, value in parameters if value)
 
     def of_client(self, number: int) -> Access:
-        """Return the access of client ``number``, from 0. Clients begin with different endpoints, in turn."""
+        """Return the access of client ``number``, from 0.
+
+        The result has the same endpoints in another order: each client begins with the next endpoint.
+        """
         first = number % max(1, len(self.endpoints))
         return dataclasses.replace(self, endpoints=self.endpoints[first:] + self.endpoints[:first])
 
@@ -147,12 +154,12 @@ class Access:
 class AreaRef:
     """A reference to a run's area, for every process that opens the area: ranks, checks, a second client, the cleaner.
 
-    It contains no secrets: credentials come from each process's own environment.
+    The reference contains no secrets: credentials come from each process's own environment.
 
     - ``opener``: ``module:function``, imported only if used. The function receives the AreaRef and returns a Store.
     - ``location``: the location of the area, in the format of its scheme.
     - ``identity``: distinguishes the area from another area of the same name.
-    - ``access``: the network access of an area without a path.
+    - ``access``: the network access, if the area has no path.
     """
 
     scheme: str
@@ -169,9 +176,9 @@ class AreaRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """The space of a target in bytes, as df shows it: space reserved for root is neither used nor free.
+    """The space of a target in bytes, as df shows it. Space reserved for root counts neither as used nor as free.
 
-    ``free_files`` is the number of free inodes; None if the target does not report it.
+    ``free_files`` is the number of free inodes; None if the target does not report this number.
     """
 
     total_bytes: Count
@@ -188,8 +195,8 @@ class TargetFacts:
     - ``gate_kind``: the gate table that ``auto`` chooses.
     - ``is_local``: only this host can write to the target; None if unknown.
     - ``capacity``: None if the space has no known limit.
-    - ``capabilities``: without "page cache", the target declares that its clients do not cache reads.
-    - ``source``: the server: a device, an export, or the name that a server reports.
+    - ``capabilities``: if "page cache" is missing, the target declares that its clients do not cache reads.
+    - ``source``: a device, an export, or the name that a server reports.
     - ``mount_point``: empty if there is no mount.
     - ``options``: mount options, or facts of the connection.
     - ``plugin``: the supplier of a target that is not built in. A run on such a target cannot be certified.
@@ -210,7 +217,7 @@ class TargetFacts:
 
     @property
     def is_memory(self) -> bool:
-        """Whether the target's content is in this host's memory. Reads then do not come from storage."""
+        """Whether the target's content is in this host's memory. If so, reads do not come from storage."""
         return self.kind in MEMORY_KINDS or bool(self.stack and self.stack.memory)
 
     @property
@@ -226,9 +233,11 @@ class TargetSpec:
     - ``scheme``: the text before ``://`` in a location; empty for a path.
     - ``make``: ``module:function``, imported only by the controller. The function receives the location (the text after
       ``://``) and, if the target ``is_remote``, an `Access`. It returns a Target.
-    - ``serve``: a similar function for ``--ckpt-endpoint=embedded``. It returns a context manager that runs a server on
-      this host and yields the server's `Access`; empty if there is no such server.
-    - ``removal``: a command that removes the content of the location that follows it; empty if unknown.
+    - ``serve``: ``module:function`` for ``--ckpt-endpoint=embedded``, with the same parameters as ``make``. The
+      function returns a context manager that runs a server on this host and yields the server's `Access`. Empty if
+      there is no such server.
+    - ``removal``: a command for removing the content of a location. The location is appended to the command. Empty if
+      unknown.
     - ``plugin``: the supplier; empty for a built-in target.
     """
 
@@ -292,10 +301,10 @@ def removal_of(scheme: str, location: str, access: Access = Access()) -> str:
 class Names:
     """The names that a run may have created in its area, over all ranks.
 
-    - ``files``: the names of files in checkpoints, by subject.
-    - ``other_files``: the names of other files, by subject.
+    - ``files``: {subject: names of files in checkpoints}.
+    - ``other_files``: {subject: names of other files}.
     - ``directories``: directories that contain only files and directories of the run.
-    - ``in_directories``: the maximum number of files and directories in them at the same time.
+    - ``in_directories``: the maximum number of files and directories that exist at the same time in these directories.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -308,8 +317,8 @@ class Names:
 class Leftover:
     """Files or objects that an earlier run left: a description, the reason, and the command that removes them.
 
-    ``command`` is empty if there is none. If this host cannot determine whether the earlier run is still in progress,
-    ``elsewhere`` is the host of that run.
+    ``command`` is empty if no command is known. If this host cannot determine whether the earlier run is still in
+    progress, ``elsewhere`` is the host of that run.
     """
 
     what: str

@@ -90,8 +90,8 @@ class AcceptanceBound:
     """A conclusion from the measured operations about the operations that were not measured.
 
     ``met`` of ``trials`` operations met the limit. If operations are independent, at least the share ``share`` of all
-    operations meets the limit, with the level of confidence ``confidence``. ``misses_allowed`` operations may miss the
-    limit without failing the requirement. It is 0 unless the run planned misses and completed its plan.
+    operations meets the limit, at the level of confidence ``confidence``. ``misses_allowed`` operations may miss the
+    limit without failing the requirement. This number is above 0 only if the run planned misses and completed its plan.
     """
 
     trials: CountFromOne
@@ -103,9 +103,9 @@ class AcceptanceBound:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeEstimate:
-    """An estimate of the time that most operations of a run do not exceed, if their times are log-normal.
+    """An estimate of the time that most operations of a run do not exceed, for a log-normal distribution of times.
 
-    - ``seconds``: with the level of confidence ``confidence``, the share ``share`` of all operations takes at most this
+    - ``seconds``: at the level of confidence ``confidence``, the share ``share`` of all operations takes at most this
       time.
     - ``fit``: the correlation of the probability plot; 1 is a perfect fit.
     - ``is_doubtful``: the fit is too low for a reliable estimate.
@@ -120,11 +120,11 @@ class TimeEstimate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The verdict on one requirement (``id``) and one subject, which together identify the verdict.
+    """The verdict on one requirement (``id``) and one subject. Requirement and subject identify the verdict.
 
     - ``margin``: the unused share of the limit, negative if the limit was missed; None without a numeric limit.
     - ``reason``: a code of `REASONS`. A waived verdict keeps the code of the failure.
-    - ``because``: one sentence for a person. ``detail`` has the lines that explain it.
+    - ``because``: one sentence for a person. ``detail`` has the lines that explain this sentence.
     - ``basis``: the kind of evidence, if a proof can use several kinds.
     - ``bound``, ``estimate``: conclusions about operations that were not measured.
     """

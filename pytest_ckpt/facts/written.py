@@ -1,7 +1,8 @@
 """The schema of a record's JSON file, derived from the record's class. msgspec checks files against the schema.
 
-`codec.to_plain` writes every field, so a file must contain every field; unknown fields are ignored. Functions import
-msgspec when they need it: the import takes longer than the import of a run's records, and most runs read no file.
+`codec.to_plain` writes every field. Therefore a file must contain every field of the record; additional fields are
+ignored. msgspec is imported only inside functions, because its import takes longer than the import of a run's records.
+Most runs read no file.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ def _bounded(hint: Any) -> Any:
 
 
 def _object(kind: Any, required: tuple[str, ...] | None = None) -> Any:
-    """Return the JSON object type of a record. Without ``required``, all fields are required."""
+    """Return the JSON object type of a record whose fields ``required`` are required.
+
+    If ``required`` is None, all fields are required.
+    """
     hints = typing.get_type_hints(kind, include_extras=True)
     names = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(hints)
     fields = {name: _written(hints[name]) for name in names}

@@ -66,9 +66,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
 
 
 def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
-    """Return the built-in requirements and the requirements of plugins.
+    """Return {id: requirement} for the built-in requirements and ``extras``, the requirements of plugins.
 
-    A plugin's requirement with the id of a built-in requirement is left out.
+    If a plugin's requirement has the id of a built-in requirement, the plugin's requirement is left out.
     """
     return {**REQUIREMENTS, **{r.id: r for r in extras if r.id not in REQUIREMENTS}}
 
@@ -79,7 +79,7 @@ def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capab
 
 
 def catalogue_of_names(catalogue: Mapping[str, Requirement], names: Collection[str]) -> Mapping[str, Requirement]:
-    """Return the requirements of an earlier run: those in ``names`` and those of plugins.
+    """Return the requirements of an earlier run: built-in requirements in ``names``, and all requirements of plugins.
 
     ``names`` are the ``catalogue_names`` in the report of the run.
     """
@@ -107,7 +107,10 @@ def row(requirement: Requirement) -> CatalogueRow:
 
 
 def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
-    """Return the requirements of plugins in the catalogue of a report. They have no functions."""
+    """Return the plugins' requirements in ``rows``, the catalogue of a report.
+
+    These requirements have no functions and cannot judge a measurement.
+    """
     return tuple(
         Requirement(
             id=r["id"],
@@ -124,7 +127,7 @@ def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
 
 
 def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, GateDefault]:
-    """Return the names that gate tables may use, with their default gate kinds and limits.
+    """Return {name: default gate kind and limit} for all names that gate tables may use.
 
     A name is the id of a requirement, or ``id.subject`` for a check.
     """
@@ -147,10 +150,10 @@ NO_TEST = "Its test did not run: it was deselected, or the session ended before 
 def chosen_suites(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[str, ...]:
-    """Return the suites of a run that have a requirement for the target.
+    """Return the chosen suites of a run, without suites that have no requirement for the target.
 
-    The user chooses the suites. With ``auto``, these are the suites that the gate table requires, and suites that other
-    options need.
+    If the user chose ``auto``, the result has the suites that the gate table requires, and suites that other options
+    need.
     """
     if settings.suites != ("auto",):
         there = {r.suite for r in catalogue.values()}
@@ -167,10 +170,10 @@ def chosen_suites(
 def requirements_of_run(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[Requirement]:
-    """Return the requirements that a run judges: all that the gate table does not switch off.
+    """Return the requirements that a run judges: all requirements that the gate table does not switch off.
 
-    A requirement "where given" is included even if the run lacks its inputs, such as a second client. Its verdict then
-    states the missing inputs and does not affect the grade.
+    A requirement "where given" is included even if the run lacks its inputs, such as a second client. The verdict of
+    such a requirement states the missing inputs and does not affect the grade.
     """
     return [
         r
@@ -222,7 +225,7 @@ def subjects_of(
 ) -> list[tuple[str, Reason, str]]:
     """Return (subject, reason, sentence) for each subject of a requirement.
 
-    If the run has no verdict for the subject, it gets the verdict "not run" with this reason and sentence.
+    If the run has no verdict on the requirement for a subject, the verdict is "not run" with this reason and sentence.
     """
     checkpoints = checkpoints_of_requirement(requirement, plan)
     if not requirement.is_requested(settings):
@@ -239,15 +242,15 @@ def subjects_of(
 
 
 def checkpoints_of_requirement(requirement: Requirement, plan: Plan) -> list[PlannedCheckpoint]:
-    """Return the planned checkpoints whose strategy a requirement applies to."""
+    """Return the planned checkpoints with a strategy to which the requirement applies."""
     return [c for c in plan.checkpoints if requirement.of_strategy(c.strategy)]
 
 
 def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject]) -> set[Subject]:
     """Return the subjects with the blocking strategy "sync" that a run measures only for comparison.
 
-    Only the suite "strategies" compares the cost of strategies. ``subjects`` are the judged subjects, with any
-    strategy.
+    Only the suite "strategies" makes such comparisons. ``subjects`` are the judged subjects with any strategy. A
+    subject is in the result if a judged subject with another strategy has the same layout and engine.
     """
     if not settings.includes_strategies:
         return set()

@@ -1,4 +1,4 @@
-"""The fields of ``report.json``, and the function that fills them from a judgement and its measurements. Pure."""
+"""The fields of ``report.json``, and the function that creates the report from a judgement and measurements. Pure."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ReplayedPattern(TypedDict):
 
 
 class FileNames(TypedDict):
-    """The names of a checkpoint's files if the engine's library chooses them (`facts.file_rules.FileRule`)."""
+    """The names of a checkpoint's files, if the engine's library chooses the names (`facts.file_rules.FileRule`)."""
 
     of_rank: Text
     shared: list[str]
@@ -116,7 +116,7 @@ class FileNames(TypedDict):
 
 
 class Engine(TypedDict):
-    """An engine of the plan, its owner (empty: built in) and the memory that a rank needs.
+    """An engine of the plan, its owner (empty for a built-in engine), and the memory that a rank needs.
 
     The memory is the sum of three terms:
 
@@ -139,7 +139,7 @@ class Engine(TypedDict):
 class Memory(TypedDict):
     """The memory in bytes that a checkpoint needs, on the rank and on the host with the highest need.
 
-    ``after_ramp`` is the memory of this rank after a ramp, by the number of requests in flight that the ramp finds.
+    ``after_ramp`` is {number of requests in flight that a ramp chooses: memory of this rank after the ramp}.
     """
 
     largest_rank: Count
@@ -180,7 +180,7 @@ class Checkpoint(TypedDict):
 class Environment(TypedDict):
     """The environment of a run (`facts.environment.Environment`).
 
-    For a published result of another tool, it has only the facts that the files state.
+    In a report on a published result of another tool, the environment has only the facts that the result's files state.
     """
 
     hosts: list[Annotated[HostFacts, Partly(("host", "ranks"))]]
@@ -213,13 +213,14 @@ _HowKnown = Annotated[str, Bounds(pattern="^(all ranks|inferred from rank 0|at m
 
 
 class Figure(TypedDict):
-    """The saves, or the loads, of a published result: published times and judged times.
+    """The published times and the judged times of all saves, or of all loads, in a published result.
 
     - ``published_seconds``: the mean of rank 0's times.
-    - ``slowest_mean_seconds``: the mean over operations of the slowest process's time.
+    - ``slowest_mean_seconds``: the mean over all operations. The time of an operation is the time of its slowest
+      process.
     - ``judged_seconds``: the time of the slowest process in the slowest operation.
-    - ``basis``: how the slowest process is known. ``bases`` counts the operations by basis.
-    - ``outcome``: whether the time limit was met, as far as the files record it.
+    - ``basis``: how the slowest process is known. ``bases`` is {basis: number of operations}.
+    - ``outcome``: whether the time limit was met, as far as the files record the times.
     - ``known_operations``: the number of operations whose slowest process is known.
     """
 
@@ -254,7 +255,7 @@ class ReceivedBytes(TypedDict):
 
 
 class Published(TypedDict):
-    """The published values and the judged values, only in the report on a published result."""
+    """The published and the judged values. Only a report on a published result of another tool has this field."""
 
     tool: str
     system: str
@@ -276,7 +277,7 @@ class ChangedLimit(TypedDict):
 class JudgedAgain(TypedDict):
     """The original run, if this report is a new judgement of a finished run.
 
-    - ``accelerators``, ``grade``: of the original run. ``grade`` is empty if the run wrote no report.
+    - ``accelerators``, ``grade``: values of the original run. ``grade`` is empty if the run wrote no report.
     - ``judged``: the time of the new judgement, in ISO 8601.
     - ``version``: the version of pytest-ckpt that made the new judgement.
     - ``limits``: the options with a changed value.
@@ -292,7 +293,7 @@ class JudgedAgain(TypedDict):
 class Report(TypedDict):
     """The measurements, verdicts and conclusions of one run of pytest-ckpt.
 
-    A version may add fields. A changed meaning requires a new schema number.
+    A new version of pytest-ckpt may add fields. If the meaning of a field changes, the schema has a new number.
     """
 
     schema: Literal["pytest-ckpt/report/1"]
@@ -338,7 +339,8 @@ SCHEMA = "pytest-ckpt/report/1"
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
     """Return the lines that a certificate discloses: changed settings, and relaxed rows of the gate table.
 
-    A setting is disclosed, with its origin, if its option has the role "disclosed" and its value is not the default.
+    A setting is disclosed if its option has the role "disclosed" and its value is not the default. The line states the
+    origin of the value.
     """
     disclosed = {option.flag for option in with_role("disclosed")}
     return [
@@ -349,7 +351,7 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
 
 
 def plugin_sentences(plugins: Iterable[PluginFacts]) -> list[str]:
-    """Return a phrase with version and hooks for every plugin that took part."""
+    """Return a phrase for every plugin that took part, with the plugin's version and hooks."""
     return [
         f"plugin {p.label} takes part with {', '.join(hook.removeprefix('pytest_ckpt_') for hook in p.hooks)}"
         for p in plugins
@@ -379,7 +381,7 @@ def create_document(
 
     - ``system``: the vendor's description of the system under test.
     - ``catalogue_names``: the requirements and checks in the version that made the run.
-    - ``foresees``: add a forecast. Published measurements of other tools are not a basis for a forecast.
+    - ``foresees``: the report contains a forecast. False for published measurements of other tools.
     """
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)

@@ -26,7 +26,7 @@ _DIGITS = 12
 
 
 def engine_sentences(settings: Settings) -> list[str]:
-    """Return a phrase for each engine of another package, and for each replayed pattern."""
+    """Return a phrase for each engine of another package, and for each replayed pattern of a recorded job."""
     owners = [f"engine {e.name} is of {e.owner}, not of pytest-ckpt" for e in settings.engines if e.owner]
     patterns = [(e.name, e.files.pattern) for e in settings.engines if e.files.pattern]
     paces = {AS_SOON: "", AS_RECORDED: ", with the pauses that the job made"}
@@ -38,8 +38,9 @@ def engine_sentences(settings: Settings) -> list[str]:
 def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[str]:
     """Return a phrase for each measurement in which ranks used far more memory than their engine states.
 
-    The plan then required too little memory of the hosts. The kernel records the peak of a process, which may serve
-    several checkpoints in one launch. Therefore the peak is compared with the largest memory stated for any of them.
+    For such a measurement, the plan required too little memory of the hosts. The kernel records the peak of a process.
+    One process may serve several checkpoints in a launch. Therefore the peak is compared with the largest memory stated
+    for any of these checkpoints.
     """
     sentences = []
     for m in measurements:
@@ -65,8 +66,8 @@ class FrameworkOverhead:
     """The comparison of an engine that uses a library (``subject``) with the engine `stream` (``against``), in one run.
 
     `stream` sends its requests from its own buffers to the storage, without a library. Ratios and seconds compare the
-    medians of all saves, and of all loads. Seconds are negative if the engine with the library is faster. Verdicts do
-    not depend on this comparison.
+    median of all saves, and the median of all loads. Seconds are negative if the engine with the library is faster.
+    Verdicts do not depend on this comparison.
     """
 
     subject: Text
@@ -80,7 +81,7 @@ class FrameworkOverhead:
 def framework_overheads(measurements: Sequence[Measurement]) -> list[FrameworkOverhead]:
     """Return a comparison with `stream` for each subject whose engine uses a library.
 
-    Both subjects must have all planned operations.
+    A comparison requires all planned operations of the subject, and of the subject with `stream`.
     """
     whole = {m.subject: m for m in measurements if _is_complete(m)}
     rows = []
@@ -108,5 +109,5 @@ def _is_complete(measurement: Measurement) -> bool:
 
 
 def _median(measurement: Measurement, kind: OperationKind) -> float:
-    """Return the median time of the saves or loads of complete checkpoints, without deltas."""
+    """Return the median time of the saves or loads (``kind``) that transfer complete checkpoints."""
     return statistics.median(operation.seconds for operation in measurement.whole(kind))

@@ -1,6 +1,6 @@
 """The forecast for the whole cluster: rates of more clients, the slowest of more ranks, a month of training.
 
-It does not affect verdicts.
+The forecast does not affect verdicts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectedRate(Projection):
-    """The rates predicted for more clients, from the measured rates of a few client counts.
+    """The predicted rate of more clients than the run had, based on the measured rates of a few client counts.
 
     ``unit`` is the unit of a client. ``sufficient_up_to_accelerators_low`` and ``sufficient_up_to_accelerators_high``
     are bounds of the largest cluster whose limit these clients would meet.
@@ -52,8 +52,9 @@ class ProjectedRate(Projection):
 class ExpectedSlowest:
     """The predicted time of the slowest rank in a save or load by all ``ranks`` of the whole cluster, at full size.
 
-    It is extrapolated from the slowest times of ``measured_ranks`` ranks. The median is assumed to stay the same.
-    ``seconds`` is the mean. The middle 90 % lie between ``low_seconds`` and ``high_seconds``.
+    The prediction is an extrapolation from the slowest times of ``measured_ranks`` ranks. It assumes that the median
+    does not change. ``seconds`` is the mean. The middle 90 % of the predicted times are between ``low_seconds`` and
+    ``high_seconds``.
     """
 
     kind: OperationKind
@@ -66,10 +67,11 @@ class ExpectedSlowest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedMonth:
-    """The share of a simulated month that is spent on training (``goodput``): the median of all simulated runs.
+    """A simulated month of training. ``goodput`` is the share of the month that is spent on training.
 
-    ``goodput_low`` and ``goodput_high`` enclose the middle 90 %. Hours are medians. ``interval_seconds`` is the time
-    between saves: the interval of the run's rule, but at least the time of a save.
+    ``goodput`` and all hours are medians of the simulated runs. The middle 90 % of the goodputs are between
+    ``goodput_low`` and ``goodput_high``. ``interval_seconds`` is the time between saves: the interval of the run's
+    rule, but at least the time of a save.
     """
 
     accelerators: Count

@@ -1,7 +1,7 @@
 """The effect of measured times on training: sufficient cluster sizes, and the share of time spent on training. Pure.
 
-This share is the goodput, also called effective training time ratio. If a measurement was not at full size, times are
-projected to full size at the same bandwidth.
+The share of time spent on training is the goodput, also called effective training time ratio. If a measurement was not
+at full size, its times are projected to full size at the same bandwidth.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ CLUSTERS = (1_000, 4_000, 16_000, 32_000, 64_000, 100_000)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSize:
-    """The largest cluster, in accelerators, whose limits a subject's times meet: by saves, by loads, and by both.
+    """The largest cluster, in accelerators, whose limits a subject meets: by saves, by loads, and by both together.
 
-    The slowest operations are left out if the sampling plan of ``--ckpt-confidence`` permits them to miss the limit. A
-    size is None if the measurement is missing, or too short or too small to be projected. Without
-    ``is_load_proven``, COLD was not met: loads may have come from a cache, so they imply no size.
+    If the sampling plan of ``--ckpt-confidence`` permits some operations to miss the limit, these slowest operations
+    are left out. A size is None if the measurement is missing, or too short or too small to be projected. If
+    ``is_load_proven`` is False, COLD was not met and loads may have come from a cache. Loads then imply no size.
     """
 
     subject: Text
@@ -48,7 +48,7 @@ class ClusterSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """The checkpoint interval by one rule, and the effective training time ratio at this interval."""
+    """The checkpoint interval by one rule (``name``), and the effective training time ratio at this interval."""
 
     name: str
     interval_seconds: NotNegative
@@ -57,7 +57,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterGoodput:
-    """The goodput of a cluster with a subject's times, if the job saves at the interval with the least loss.
+    """The goodput of a cluster with a subject's save and load times, at the save interval with the least loss.
 
     ``is_served``: the times meet the limits of the cluster; None if the measurement is too short or too small to
     decide.
@@ -73,7 +73,7 @@ class ClusterGoodput:
 class TrainingRow:
     """The effect of one subject's times, at full size, on training.
 
-    - ``save_seconds``: the training time that a save costs: the maximum over all saves, or the mean if full saves
+    - ``save_seconds``: the training time that a save costs. It is the maximum over all saves, or the mean if full saves
       and deltas alternate.
     - ``at_risk_seconds``: the average work that a failure loses in addition to half an interval; 0 if the job waits
       during a save.
@@ -91,7 +91,7 @@ class TrainingRow:
 def cluster_sizes(
     plan: Plan, measurements: Sequence[Measurement], unproven_loads: Collection[str] = ()
 ) -> list[ClusterSize]:
-    """Return the largest cluster for which the times are sufficient, for each measurement.
+    """Return, for each measurement, the largest cluster for which the measured times are sufficient.
 
     ``unproven_loads`` are the subjects whose loads were not proven to come from the storage.
     """
@@ -124,9 +124,9 @@ def cluster_sizes(
 
 
 def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequence[ClusterSize]) -> list[TrainingRow]:
-    """Return the effect of the measured times on training, with the intervals by the run's rule, by Young and by Daly.
+    """Return the effect of the measured times on training, for intervals by the run's rule, by Young and by Daly.
 
-    The time to restart the job counts as zero. ``sizes`` come from `cluster_sizes`.
+    The time to restart the job counts as zero. ``sizes`` is the result of `cluster_sizes`.
     """
     rows = []
     served = {size.subject: size.overall for size in sizes}
@@ -161,9 +161,9 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequen
 class _WorstTimes:
     """The costliest save and the slowest load of a subject, in seconds at full size.
 
-    - ``lost_seconds``: the training time that a save costs: the maximum, or the mean if full saves and deltas
-      alternate.
-    - ``cost``: the cost of the save that puts most work at risk.
+    - ``lost_seconds``: the training time that a save costs. It is the maximum over all saves, or the mean if full saves
+      and deltas alternate.
+    - ``cost``: the cost of the save that puts the most work at risk.
     - ``minimum_interval_seconds``: the minimum time between the starts of two saves.
     """
 
@@ -221,9 +221,9 @@ def _full_size_costs(measurement: Measurement) -> list[SaveCost]:
 
 
 def _full_size_seconds(measurement: Measurement, kind: str, misses: int = 0) -> float | None:
-    """Return the seconds of the slowest operation at full size, without the ``misses`` slowest ones.
+    """Return the seconds of the slowest operation at full size; None if operations are missing.
 
-    Return None if operations are missing.
+    The ``misses`` slowest operations are left out.
     """
     seconds = sorted((o.seconds for o in measurement.operations if o.kind == kind), reverse=True)
     if len(seconds) < measurement.operations_planned or not seconds:

@@ -45,7 +45,7 @@ _SLOW_CLIENTS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """All verdicts of a run, ordered by subject, and the grade, exit code and reasons that follow."""
+    """All verdicts of a run, ordered by subject, and the resulting grade, reasons and exit code."""
 
     verdicts: tuple[Verdict, ...]
     grade: Grade
@@ -64,14 +64,14 @@ def judge_run(
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     clients: Clients | None = None,
 ) -> Judgement:
-    """Return the judgement of a run, with the verdict "not run" for each requirement without a test.
+    """Return the judgement of a run. A requirement without a test has the verdict "not run".
 
     A run is certified if every required requirement was met at full scale and every test ran. A run at reduced scale is
     at best a rehearsal.
 
-    - ``verdicts``: from the tests that ran.
-    - ``waivers``: they count if they have not ended before ``day``, the day of the run.
-    - ``catalogue``: all requirements of the run, with the requirements of plugins.
+    - ``verdicts``: the verdicts of the tests that ran.
+    - ``waivers``: accepted failures. A waiver counts if it has not ended before ``day``, the day of the run.
+    - ``catalogue``: all requirements of the run, including the requirements of plugins.
     - ``clients``: facts of the hosts. If a host does not meet a demand of the gate table, or a fact is unknown, the run
       is not certified.
     """
@@ -94,7 +94,7 @@ def judge_run(
 
 
 def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
-    """Return verdicts in the order of the plan's subjects; verdicts on the target's behaviour come last."""
+    """Return verdicts in the order of the plan's checkpoints. Verdicts on the target's behaviour come last."""
     order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
     return sorted(verdicts, key=lambda v: order.get(v.subject, len(order)))
 
@@ -170,7 +170,7 @@ def conclude(
 
 
 def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Requirement]) -> list[str]:
-    """Return sentences on the requirements without a result, one for each cause."""
+    """Return a sentence for each cause of missing results. The sentence names the requirements without a result."""
     causes: dict[tuple[str, str], list[str]] = {}
     for verdict in missing:
         verb = "gave no result" if verdict.reason in _RAN else "did not run"
@@ -182,7 +182,7 @@ def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Require
 
 
 def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:
-    """Return a reason against a certificate if a checkpoint that was loaded repeatedly may have come from a cache."""
+    """Return at most one reason against a certificate: a load read a checkpoint again, possibly from a page cache."""
     if not 0 < settings.keep_last < settings.operations:
         return []
     return [
@@ -213,7 +213,10 @@ def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def of_crashed_run(judgement: Judgement) -> Judgement:
-    """Return the judgement of a run in which pytest-ckpt or pytest failed: "certified" becomes "incomplete"."""
+    """Return the judgement of a run in which pytest-ckpt or pytest itself failed.
+
+    The grade "certified" becomes "incomplete".
+    """
     if judgement.grade != "certified":
         return judgement
     reasons = (*(r for r in judgement.reasons if r != ALL_MET), CRASHED)
@@ -223,8 +226,8 @@ def of_crashed_run(judgement: Judgement) -> Judgement:
 def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgement:
     """Return the judgement of a run that was judged again without its plugins.
 
-    ``unjudged`` maps requirements to the missing plugins. If one of these requirements was required and met in the
-    run, the run no longer passes: "certified" becomes "incomplete".
+    ``unjudged`` is {requirement: missing plugin}. If one of these requirements was required and met, the run no longer
+    passes. The grade "certified" then becomes "incomplete".
     """
     kept = {v.id for v in judgement.verdicts if v.id in unjudged and v.severity == "required" and v.outcome == "met"}
     if not kept:

@@ -1,6 +1,6 @@
-"""Whether a host limited a measurement: by its network, or by its highest rate without storage (its ceiling). Pure.
+"""Whether a host's network, or its highest rate without storage (its ceiling), limited a measurement. Pure.
 
-The rate of a host is derived from the bytes that it moved in saves and loads.
+The rate of a host is derived from the bytes that the host moved in saves and loads.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _MAXIMUM_NAMED = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRate:
-    """The median rate of one host in saves or in loads, and the rate of its network, in bytes a second.
+    """The median rate of one host in saves or in loads, and the rate of the host's network, in bytes a second.
 
-    The rate of the network is None if it is unknown.
+    If the rate of the network is unknown, it is None.
     """
 
     subject: str
@@ -100,8 +100,11 @@ def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) ->
 def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, HostNetwork]) -> list[str]:
     """Return sentences on hosts whose network may have limited a measurement, by subject and kind of operation.
 
-    A host is reported if it moved nearly as much as its network allows, or clearly more: it then used more links, or
-    another network. A host is also reported if the rate of its network could not be measured.
+    A host is reported in three cases:
+
+    - The host moved nearly as much as its network allows.
+    - The host moved clearly more than its network allows. It then used more links, or another network.
+    - The rate of the host's network could not be measured.
     """
     unknown: dict[str, list[str]] = {}
     for host, network in networks.items():

@@ -1,4 +1,4 @@
-"""Obstacles to a certificate, with their remedies before a run, and as reasons after the run. Pure.
+"""Obstacles to a certificate: before a run with their remedies, after the run as reasons. Pure.
 
 A rehearsal is a run that cannot be certified because of its settings, for example a reduced scale.
 """
@@ -54,7 +54,10 @@ write, and nothing was written yet.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsalReason:
-    """Why a run is at best a rehearsal: as a sentence before the run (``now``) and after the run (``reason``)."""
+    """Why a run is at best a rehearsal.
+
+    ``now`` is the sentence before the run, ``reason`` the sentence after the run.
+    """
 
     now: str
     reason: str
@@ -63,7 +66,7 @@ class RehearsalReason:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obstacle:
-    """An obstacle to a certificate, the best possible ``grade`` with it, and its remedy.
+    """An obstacle to a certificate, its remedy, and the best ``grade`` that is possible with this obstacle.
 
     The grade ``none`` means that the run would not start.
     """
@@ -104,17 +107,17 @@ _DECLARED = Obstacle(
 
 
 def cache_visibility_before_writes(target: TargetFacts) -> CacheVisibility:
-    """Return what is known, before the first write, about counting the target's cached pages."""
+    """Return whether the target's cached pages can be counted, as far as this is known before the first write."""
     if target.is_memory:
         return "memory"
     return "not_tested" if {"page cache", "paths"}.issubset(target.capabilities) else "declared"
 
 
 def _larger(scale: float, shortest_seconds: float) -> str:
-    """Return a sentence with the scale at which the shortest limit reaches 1 s.
+    """Return a sentence with the scale at which the shortest time limit reaches 1 s.
 
-    If no reduced scale is sufficient, the sentence states that only full size gives more time. Limits are
-    proportional to the bytes of a checkpoint.
+    If no reduced scale is sufficient, the sentence states that only full size gives more time. Limits are proportional
+    to the bytes of a checkpoint.
     """
     wanted = scale * _LATENCY_SECONDS / shortest_seconds
     if wanted >= ACCEPTANCE.scale:
@@ -125,7 +128,7 @@ def _larger(scale: float, shortest_seconds: float) -> str:
 
 
 def _requests(plan: Plan, settings: Settings) -> str:
-    """Return a sentence on the additional requests per GB at reduced scale; empty if there are none.
+    """Return a sentence on the additional requests per GB that a reduced scale causes; empty if there are none.
 
     Bytes that an engine adds to a file are not counted.
     """
@@ -227,7 +230,7 @@ def obstacles(
 
 
 def _has_other_proof(settings: Settings) -> bool:
-    """Whether a run can prove uncached loads if cached pages cannot be counted."""
+    """Whether a run can prove that loads were uncached if the kernel cannot count cached pages."""
     by_command = settings.drop_caches not in ("auto", "never")
     return (
         settings.has_several_hosts
@@ -238,7 +241,11 @@ def _has_other_proof(settings: Settings) -> bool:
 
 
 def _needs_measured_proof(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> bool:
-    """Whether COLD is required, and neither the target's declaration nor another input of the run can prove it."""
+    """Whether COLD is required, and the inputs of the run provide no proof of COLD.
+
+    A proof is the target's declaration if the gate table accepts it. Several hosts, or the declared size of the
+    client's caches, also provide a proof.
+    """
     given = settings.has_several_hosts or settings.client_cache_bytes is not None
     return "declared" not in gates.cold_bases and not given and requires_cold(settings, gates, catalogue)
 
@@ -255,7 +262,10 @@ def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirem
 def unmeasured(
     plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[str]:
-    """Return the planned subjects that no requirement of the chosen suites applies to, one sentence each."""
+    """Return a sentence for each planned subject that will not be measured.
+
+    No requirement of the chosen suites applies to such a subject, and no comparison needs it.
+    """
     chosen = chosen_suites(settings, gates, catalogue)
     requirements = [
         r for r in requirements_of_run(settings, gates, catalogue) if r.suite in chosen and r.is_requested(settings)
@@ -278,7 +288,7 @@ def requires_cold(settings: Settings, gates: Gates, catalogue: Mapping[str, Requ
 
 
 def refusals(problems: Sequence[UsageError]) -> list[Obstacle]:
-    """Return the problems that prevent the start of a run, as obstacles."""
+    """Return ``problems`` as obstacles. Each problem prevents the start of a run."""
     return [Obstacle(grade="none", text=p.what, remedy=p.remedy.rstrip(".")) for p in problems]
 
 
@@ -292,7 +302,7 @@ def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
 
 
 def _not_requested(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:
-    """Yield an obstacle for each required suite that was not chosen, and for each input that required checks lack."""
+    """Yield an obstacle for each required suite that was not chosen, and for each missing input of a required check."""
     chosen = chosen_suites(settings, gates, catalogue)
     requirements = [r for r in requirements_of_run(settings, gates, catalogue) if gates_something(r, settings, gates)]
     for suite in dict.fromkeys(r.suite for r in requirements if r.suite not in chosen):

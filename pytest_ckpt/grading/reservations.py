@@ -1,4 +1,7 @@
-"""Reservations about a result in addition to the grade: why it may not be representative, and missing tests. Pure."""
+"""Reservations about a result, in addition to the grade. Pure.
+
+The sentences state why the result may not be representative, and which tests are missing.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def unusual_inputs(limits: ClusterLimits) -> list[str]:
 def is_projectable(measurement: Measurement) -> bool:
     """Whether the operations are long and large enough for predictions about a cluster of another size.
 
-    The result is True if ranks did not record their own times, as in some results of other tools.
+    If ranks did not record their own times, as in some results of other tools, the result is always True.
     """
     if measurement.basis != "all ranks":
         return True
@@ -88,7 +91,7 @@ def not_tested(
     *,
     has_files: bool,
 ) -> list[str]:
-    """Return a sentence with the risk for each missing proof or test; empty for other tools' results."""
+    """Return a sentence for each missing proof or test, with the resulting risk; empty for other tools' results."""
     measured = [m for m in measurements if m.basis == "all ranks"]
     if not measured:
         return []
@@ -132,7 +135,7 @@ def _of_the_question(plan: Plan) -> Iterator[str]:
 
 
 def _is_lenient_rate(limits: ClusterLimits) -> bool:
-    """Whether the operator's own failure rate gives such a long save limit that the rate may be invented."""
+    """Whether the operator's own failure rate leads to such a long save limit that the rate may be invented."""
     return limits.failures.spec != "llama3" and limits.save_limit_seconds > _LENIENT_LIMIT_SECONDS
 
 

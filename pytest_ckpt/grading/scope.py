@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScopedCheckpoint:
-    """One checkpoint in the scope of a verdict. ``bytes`` is its size at full scale, even if the run had another scale.
+    """One checkpoint in the scope of a verdict. ``bytes`` is always its size at full scale.
 
     ``full_processes`` is the number of processes in the model's full layout. ``processes`` is the number of processes
     that saved and loaded.
@@ -43,9 +43,9 @@ class ScopedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """The scope of a verdict: cluster, checkpoints (smallest first), engines, strategies, number of hosts, gate table.
+    """The scope of a verdict: cluster, checkpoints, engines, strategies, number of hosts and gate table.
 
-    ``text`` is the scope as a phrase.
+    The smallest checkpoint comes first. ``text`` is the scope as a phrase.
     """
 
     accelerators: Count
@@ -58,7 +58,10 @@ class Scope:
 
 
 def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterable[Measurement] = ()) -> Scope:
-    """Return the scope of a verdict on a run. Without measurements, engines and hosts come from plan and settings."""
+    """Return the scope of a verdict on a run.
+
+    If ``measurements`` is empty, the engines come from the plan and the hosts from the settings.
+    """
     measured = {str(m.subject): m for m in measurements}
     hosts = {host for m in measured.values() for host in m.hosts} or {host.name for host in settings.hosts}
     engines = {str(c.subject): c.subject.engine for c in plan.runnable} | {s: m.engine for s, m in measured.items()}
@@ -85,7 +88,7 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
 
 
 def _not_direct(measured: Mapping[str, Measurement]) -> list[str]:
-    """Return at most one phrase: engines for direct I/O whose bytes passed through the client's page cache."""
+    """Return at most one phrase. It names the engines for direct I/O that used the client's page cache."""
     found = [m.engine for m in measured.values() if NOT_DIRECT in m.engine_facts.get("direct", "")]
     return [f"I/O of {named('engine', 'engines', found)} {NOT_DIRECT}"] if found else []
 
@@ -110,7 +113,7 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str]) 
 
 
 def named(one: str, many: str, names: Iterable[str]) -> str:
-    """Return a noun with a list of distinct names: ``engine torch``, ``engines torch, stream and dcp``.
+    """Return a noun and a list of distinct names: ``engine torch``, ``engines torch, stream and dcp``.
 
     ``one`` is the singular of the noun, ``many`` the plural.
     """
@@ -128,7 +131,10 @@ class ScaleShortfall:
 
 
 def missing_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
-    """Return the reason and the remedy if no checkpoint is as large as the gate table requires; None if one is."""
+    """Return the shortfall and its remedy if no checkpoint is as large as the gate table requires.
+
+    If a checkpoint is large enough, or the table requires no size, the result is None.
+    """
     if not gates.up_to:
         return None
     wanted = MODELS[gates.up_to]
@@ -149,7 +155,10 @@ def missing_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
 
 
 def _covers(planned: PlannedCheckpoint, wanted: Model) -> bool:
-    """Whether a checkpoint's model is at least as large as ``wanted``, by parameters; a user's model also by bytes."""
+    """Whether a checkpoint's model is at least as large as ``wanted``, compared by the number of parameters.
+
+    The checkpoint of a user's model must also be at least as large in bytes.
+    """
     model = planned.layout.model
     if model == wanted:
         return True

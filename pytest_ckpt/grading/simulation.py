@@ -1,4 +1,7 @@
-"""Simulates a month of training with measured times, and the lost training time. Verdicts do not depend on it. Pure."""
+"""Simulates a month of training with measured times, and derives the lost training time. Pure.
+
+Verdicts do not depend on the simulation.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ _HOUR = 3600.0
 class SimulationRules:
     """Parameters of a simulation: ``runs`` training runs of ``seconds`` each.
 
-    - ``restart_seconds``: the restart of the job after each failure.
+    - ``restart_seconds``: the time to restart the job after each failure.
     - ``arrivals``: when failures occur.
-    - ``interval_seconds``: the time between saves; None for the interval of the cluster.
+    - ``interval_seconds``: the time between saves. If None, the interval of the cluster is used.
     - ``takes_best``: use the interval with the least loss, by Daly.
     """
 
@@ -46,8 +49,9 @@ class SimulationRules:
 class SimulatedRow:
     """The simulated training of one subject on one cluster: medians over the simulated runs. Hours are per run.
 
-    - ``goodput``: the share of training time. ``goodput_low`` and ``goodput_high`` enclose the middle 90 %.
-    - ``closed_form``: the share of training time by a formula for independent failures and constant times.
+    - ``goodput``: the share of the time that is spent on training. The middle 90 % of the shares are between
+      ``goodput_low`` and ``goodput_high``.
+    - ``closed_form``: the same share by a formula for independent failures and constant times.
     - ``is_served``: saves and restores meet the limits of the cluster.
     - ``projected``: the times were measured at less than full size.
     """
@@ -94,7 +98,7 @@ def simulated_row(
 ) -> SimulatedRow:
     """Return the simulated training of one subject on the cluster of ``limits``. ``costs`` are the costs of its saves.
 
-    If the cluster has more clients than the measurement, times are assumed to stay the same.
+    If the cluster has more clients than the measurement, the simulation uses the same times.
     """
     times = measured_times(measurement, costs)
     usual, background = fmean(times.lost_seconds), fmean(times.background_seconds)

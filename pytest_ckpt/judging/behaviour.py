@@ -25,9 +25,9 @@ Memory = Literal["attributes", "names", "negative-names"]
 class CachePromise:
     """How long a client of a network file system may answer from its cache, by its mount options.
 
-    Old answers within this time are not a fault of the storage.
+    An old answer within this time is not a fault of the storage.
 
-    - ``seconds``: the maximum time; None if the mount does not show it.
+    - ``seconds``: the maximum time; None if the mount does not show the time.
     - ``basis``: the mount options that set the time, or a documented default.
     - ``shorter``: the option that shortens the time; empty if the time is already short.
     """
@@ -39,8 +39,8 @@ class CachePromise:
     def text(self, what: Memory, measured: float | None) -> str:
         """Return a sentence on the promise for one kind of object (``what``).
 
-        ``measured`` is the time in seconds that STALE measured. If it exceeds the promise, a second sentence states
-        this.
+        ``measured`` is the time in seconds that STALE measured. If ``measured`` exceeds the promise, a second sentence
+        states that it does.
         """
         remembered = what.replace("-", " ")
         if self.seconds is None:
@@ -69,7 +69,10 @@ _NFS_REGULAR, _NFS_DIRECTORY = ("acregmin", "acregmax"), ("acdirmin", "acdirmax"
 
 
 def _of_nfs(what: Memory, options: Mapping[str, str]) -> CachePromise:
-    """Return the promise of an NFS mount. The kernel lists only options that differ from the default."""
+    """Return the promise of an NFS mount for one kind of object (``what``).
+
+    ``options`` has only options that differ from the default, because the kernel lists only these.
+    """
     if "noac" in options:
         return CachePromise(seconds=0.0, basis="noac")
     if what == "negative-names" and (look := options.get("lookupcache")) in ("none", "pos", "positive"):
@@ -91,7 +94,10 @@ def _of_ceph(what: Memory, options: Mapping[str, str]) -> CachePromise:
 
 
 def _of_gluster(what: Memory, options: Mapping[str, str]) -> CachePromise:
-    """Return the promise of a GlusterFS mount: by the options that it shows, or by the defaults of mount.glusterfs."""
+    """Return the promise of a GlusterFS mount for one kind of object (``what``).
+
+    If the mount does not show an option, the default of mount.glusterfs applies.
+    """
     shown = _of_fuse(what, options)
     if shown.seconds is not None:
         return shown
@@ -160,7 +166,7 @@ _NEEDS = {
 def without_anomaly(observation: Observation, limit: float | None) -> Decision:
     """Return the decision on the result of a check.
 
-    The decision is "met" if the check found no anomaly. If the check measured a value and has a ``limit``, the value
+    The decision is "met" if the check observed no anomaly. If the check measured a value and has a ``limit``, the value
     must also be within the limit.
     """
     if observation.blocked:
@@ -206,11 +212,12 @@ def without_anomaly(observation: Observation, limit: float | None) -> Decision:
 def creates_in_time(decision: Decision, observation: Observation, demand: FilesOfHost | None) -> Decision:
     """Return a decision on the rate at which a check creates many files.
 
-    ``demand`` states how many files a host creates in a save, and the save limit. If the host can create its files
-    within the limit at the measured rate, the decision is "met". The check's own total time does not decide, because
-    the check creates more files than a host.
+    ``demand`` states how many files a host creates in a save, and the save limit. At the measured rate, the host must
+    create its files within the limit. The check's own total time does not decide, because the check creates more files
+    than a host.
 
-    A decision that is not "met", or without a measured rate, is returned unchanged.
+    If ``decision`` is not "met", or the check measured no rate, ``decision`` is returned unchanged. If ``demand`` is
+    None, the result only adds the rate to the sentence.
     """
     if decision.outcome != "met" or not observation.measured:
         return decision
@@ -235,7 +242,7 @@ def creates_in_time(decision: Decision, observation: Observation, demand: FilesO
 
 
 def with_cache_promise(decision: Decision, observation: Observation) -> Decision:
-    """Return a decision with the same outcome, whose reason also states the mount's cache promise."""
+    """Return ``decision`` with the same outcome and with the mount's cache promise in its reason."""
     if decision.outcome == "not run" or SECOND_MOUNT not in observation.facts:
         return decision
     what = cast("Memory", observation.subject)
@@ -246,7 +253,7 @@ def with_cache_promise(decision: Decision, observation: Observation) -> Decision
 
 
 def missing_need(check: Check) -> str:
-    """Return a sentence with the input that a check needs and the run lacks."""
+    """Return a sentence on the input that the check requires and the run does not have."""
     return _NEEDS[check.needs]
 
 

@@ -1,4 +1,4 @@
-"""Whether the clients, rather than the storage, caused a late save or load. Pure.
+"""Whether a save or load was late because of the clients, and not because of the storage. Pure.
 
 The rate that a limit requires is compared with the clients' highest rate without storage.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def host_rate(operation: Operation, ranks: Sequence[int], rank_bytes: Sequence[int]) -> float | None:
-    """Return the rate of a host's ``ranks`` in bytes a second: their bytes, divided by the time of the slowest.
+    """Return the rate of a host's ``ranks`` in bytes a second: their bytes, divided by the time of their slowest rank.
 
     Return None if the time of a rank is not recorded.
     """
@@ -38,11 +38,12 @@ def ranks_by_host(measurement: Measurement) -> dict[str, list[int]]:
 def _clients_cannot(
     measurement: Measurement, kind: OperationKind, needed: float, pattern: LoadPattern | None = None
 ) -> str:
-    """Return a phrase on the host whose rate is furthest below its part of the rate ``needed``, in bytes per second.
+    """Return a phrase on the host that is too slow by the largest factor; empty if every host is fast enough.
 
-    The phrase is empty if every host is fast enough. The part of a host is that of its ranks in the bytes of all ranks.
-    The rate of a host is its highest rate without storage, or the rate of its fastest save or load (``kind``) if that
-    is higher. ``pattern`` are loads with other bytes for each rank.
+    ``needed`` is the rate that all hosts must reach together, in bytes per second. A host must reach a part of this
+    rate: the share of its ranks in the bytes of all ranks. The highest rate of a host is its rate without storage, or
+    the rate of its fastest save or load (``kind``) if that rate is higher. ``pattern`` are loads with other bytes for
+    each rank.
     """
     of_host = ranks_by_host(measurement)
     rank_bytes = pattern.rank_bytes if pattern else measurement.rank_bytes
@@ -80,7 +81,7 @@ def too_slow_clients(
     """Return "not run" for a late save or load if the clients cannot reach the rate ``needed``, else None.
 
     ``needed`` is the rate of all ranks together, in bytes per second. ``late`` is the sentence on the late operation.
-    ``pattern`` are loads with other bytes for each rank than those of the measurement.
+    If the ranks read other bytes than in the measurement's own loads, ``pattern`` contains these loads.
     """
     cannot = _clients_cannot(measurement, kind, needed, pattern)
     if not cannot:
@@ -104,8 +105,8 @@ def over_limit(
 ) -> Decision:
     """Return "failed" for a save or load of ``seconds`` that exceeds ``limit``, or "not run" if the clients are slow.
 
-    The clients are slow if they cannot reach the rate ``needed``, in bytes per second. Without ``needed``, it is the
-    rate of a checkpoint, or of a load of the pattern, within the limit.
+    The clients are slow if they cannot reach the rate ``needed``, in bytes per second. If ``needed`` is None, it is the
+    rate that moves a checkpoint, or the bytes of ``pattern``, within the limit.
     """
     if needed is None:
         needed = sum((pattern or measurement).rank_bytes) / limit
@@ -115,9 +116,10 @@ def over_limit(
 
 
 def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: float, detail: Sequence[str]) -> Decision:
-    """Return "not run" for a late load that does not count against the storage: the client compared bytes too slowly.
+    """Return "not run" for a late load, because the client compared bytes too slowly.
 
-    ``load`` names the load. ``took`` and ``allowed`` are its time and the limit, as text.
+    Such a load does not count against the storage. ``load`` names the load. ``took`` and ``allowed`` are its time and
+    its limit, as text.
     """
     because = (
         f"The client compared too slowly: {load} took {took}, the limit is {allowed}, and for "

@@ -44,7 +44,7 @@ class Demand:
     value: str
 
     def is_met_by(self, fact: str) -> bool | None:
-        """Whether a fact meets the demand; None if the comparison needs a number and the fact is not a number."""
+        """Whether a fact meets the demand. None if the comparison requires a number and the fact is not a number."""
         here, there = _numbers(fact), _numbers(self.value)
         if self.operator in ("==", "!="):
             same = here == there if here and there else fact == self.value
@@ -71,7 +71,7 @@ def read_demand(text: Any) -> Demand:
 
 
 def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
-    """Return a sentence for each demand that a host does not meet, or for which a host lacks the fact."""
+    """Return a sentence for each demand that a host does not meet, or whose fact is missing for a host."""
     sentences = []
     for text in demands:
         demand = read_demand(text)
@@ -107,7 +107,7 @@ def differences(clients: Clients) -> list[str]:
 
 
 def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return {host: facts} from a report's environment, without unknown facts."""
+    """Return {host: facts} from a report's environment. Unknown facts are left out."""
     facts_of_hosts = {}
     for host in environment.get("hosts") or ():
         facts = dict(host.get("client") or {})
@@ -161,7 +161,10 @@ def replaced_fsync(proofs: ClientProofs) -> str:
 
 
 def missing_effect(proofs: ClientProofs) -> FsyncEffect | None:
-    """Return the kernel's counts for an fsync that returned before all pages were written back; None without one."""
+    """Return the counts of an fsync that returned before the kernel had written back all pages.
+
+    If there is no such fsync, return None.
+    """
     return next((effect for effect in proofs.fsyncs if effect.is_missing), None)
 
 
@@ -180,7 +183,7 @@ def unsafe_effect(proofs: ClientProofs) -> str:
 
 
 def describe_effect(proofs: ClientProofs) -> str:
-    """Return a sentence on the effect of fsync, as the kernel counted it; empty if no test file was fsynced."""
+    """Return a sentence on the effect of fsync, by the kernel's counts; empty if no test file was fsynced."""
     if not proofs.fsyncs:
         return ""
     if missing := missing_effect(proofs):
@@ -229,7 +232,7 @@ def unsafe_mounts(clients: Clients) -> list[str]:
 
 
 def disclosures(measurements: Iterable[Measurement]) -> list[str]:
-    """Return a phrase for each piece of code that may act in the ranks' processes before their program starts."""
+    """Return a phrase for each piece of code that may act in a rank's process before the rank's program starts."""
     return list(dict.fromkeys(p for m in measurements if m.client_proofs for p in m.client_proofs.disclosed))
 
 

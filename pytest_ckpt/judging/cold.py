@@ -3,11 +3,11 @@
 The proofs, strongest first:
 
 - Other hosts loaded files that they had neither written nor read.
-- Timed reads of canaries: parts of extra checkpoints that were saved for these reads.
-- Between save and load, more bytes were moved than the client's caches can store.
+- Timed reads of canaries. Canaries are parts of extra checkpoints, which are saved only for these reads.
+- Between a save and its load, more bytes were moved than the client's caches can store.
 
-A target fails only if the client reads bytes after a drop faster than another client reads them for the first time.
-Fast reads alone are not a failure, because fast memory in the storage itself is legitimate.
+A target fails only if, after a drop of the caches, a client reads bytes faster than another client reads them for the
+first time. Fast reads alone are not a failure, because fast memory in the storage itself is legitimate.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ Found = Literal["proven", "cached", "unknown"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """The conclusion from a proof. ``because`` is the reason as a phrase. ``basis`` is None if nothing is proven."""
+    """The conclusion (``found``) from a proof. ``because`` is the reason as a phrase.
+
+    ``basis`` is the kind of evidence; None if nothing is proven.
+    """
 
     found: Found
     because: str
@@ -64,7 +67,7 @@ class Proof:
 
 
 def prove_cold(cache: CacheFacts) -> Proof:
-    """Return the conclusion on uncached loads, for a target whose cached pages the kernel cannot count."""
+    """Return whether loads were uncached, for a target whose cached pages the kernel cannot count."""
     if cache.by_other_hosts:
         because = "every file was loaded by a host that had neither written nor read it before"
         return Proof(found="proven", because=because, basis="other client")
@@ -81,10 +84,10 @@ def prove_cold(cache: CacheFacts) -> Proof:
 
 
 def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
-    """Return a sentence for each mount whose cache the kernel's count of cached pages misses.
+    """Return a sentence for each mount with a cache that the kernel's count of cached pages does not include.
 
-    If a process serves a mount (FUSE), the kernel drops and counts only its own pages. The target's mount and mounts
-    below it are considered. Loads by other hosts need no count.
+    If a process serves a mount (FUSE), the kernel drops and counts only its own pages. The target's mount and the
+    mounts below the target are examined. Loads by other hosts need no count.
     """
     counted = [cache for cache in caches if cache is not None and _rests_on_count(cache)]
     served = {f"this mount ({kind})"} if is_served_by_process(kind) else set()
@@ -105,23 +108,23 @@ def _rests_on_count(cache: CacheFacts) -> bool:
 
 
 def refuted(cache: CacheFacts) -> Proof | None:
-    """Return the evidence from timed reads that a cache survived a drop; None if there is no such evidence.
+    """Return the evidence from timed reads that a cache survived a drop; None without such evidence.
 
-    The kernel does not count this cache.
+    The kernel does not count the pages of this cache.
     """
     return next((proof for proof in map(of_canaries, cache.canaries) if proof.found == "cached"), None)
 
 
 def is_drop_proven(cache: CacheFacts) -> bool:
-    """Return whether timed reads on every host show that reads after a drop come from the storage.
+    """Return whether timed reads on every host show that reads after a drop of the caches come from the storage.
 
-    This proof covers all loads, not only the judged loads, because the same drop precedes each load.
+    The proof applies to all loads, because the same drop precedes each load.
     """
     return bool(cache.canaries) and all(of_canaries(reads).found == "proven" for reads in cache.canaries)
 
 
 def of_canaries(reads: CanaryReads) -> Proof:
-    """Return the conclusion from the timed reads of one host."""
+    """Return the conclusion from the timed reads of canaries on one host."""
     proof = _of_timed_reads(reads)
     if proof.found != "proven" or not _cache_differs(reads):
         return proof
@@ -136,7 +139,8 @@ def of_canaries(reads: CanaryReads) -> Proof:
 def _cache_differs(reads: CanaryReads) -> bool:
     """Return whether a cache seems to contain parts of the judged checkpoints, but not the canaries.
 
-    After a drop, these parts are then read faster than the canaries, and reading them again is not faster.
+    This is the case if, after a drop, reads of these parts are faster than reads of the canaries. In addition, an
+    immediate second read of the parts must not be much faster than the first read.
     """
     judged = reads.judged_seconds
     if not judged or _helps(reads.judged_reread_seconds, judged):
@@ -208,7 +212,7 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
 def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Proof:
     """Return the conclusion from the bytes that each host moved between a save and its load.
 
-    The loads are proven to be uncached if these bytes displaced every file from the clients' caches.
+    Loads are proven to be uncached if these bytes displaced every earlier file from the clients' caches.
     """
     if client_cache_bytes is None:
         because = "the size of caches on the clients' disks was not stated (--ckpt-client-cache)"
@@ -227,10 +231,10 @@ def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Pr
 
 
 def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Return whether the first reads are faster than the second reads, by their medians and by the sign test.
+    """Return whether the reads ``first`` are faster than the reads ``second``, by their medians and by the sign test.
 
-    The sign test compares pairs of reads. If two hosts read different parts, the lists may have different lengths;
-    the sign test then omits the reads without a partner.
+    The sign test compares pairs of reads. If two hosts read different parts, the lists may have different lengths. The
+    sign test then omits the reads without a partner.
     """
     if _ratio(first, second) >= FASTER:
         return False
@@ -240,14 +244,14 @@ def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 def _helps(repeated: Sequence[float], first: Sequence[float]) -> bool:
-    """Return whether repeated reads are so much faster that a cache must have served them."""
+    """Return whether ``repeated`` reads are so much faster than ``first`` reads that a cache must have served them."""
     return _faster(repeated, first) and _ratio(repeated, first) <= HELPS
 
 
 def _caches_more(reads: CanaryReads) -> bool:
-    """Return whether a second read gains a clearly larger share of the time on the other client than on this client.
+    """Return whether a second read saves a clearly larger share of the time on the other client than on this client.
 
-    The gain of the other client is compared with both pairs of reads on this client.
+    The other client's saving is compared with the larger saving of two pairs of reads on this client.
     """
     theirs, first = reads.client_own_seconds, reads.other_client_seconds
     if not theirs or not _faster(theirs, first):
@@ -260,7 +264,7 @@ def _caches_more(reads: CanaryReads) -> bool:
 
 
 def _is_near(times: Sequence[float], warm: Sequence[float], cold: Sequence[float]) -> bool:
-    """Return whether ``times`` are nearer to the warm reads than to the cold reads, by the ratio of medians."""
+    """Return whether ``times`` are nearer to ``warm`` reads than to ``cold`` reads, by the ratio of medians."""
     return median(times) ** 2 < median(warm) * median(cold)
 
 

@@ -46,7 +46,7 @@ class Decision:
 
     @property
     def margin(self) -> float | None:
-        """The unused share of the limit, negative if the limit was missed; None if the share has no meaning."""
+        """The unused share of the limit, negative if the limit was missed; None if no share can be computed."""
         if self.measured is None or not self.limit or self.unit in _COUNTED:
             return None
         return 1 - self.measured / self.limit
@@ -55,7 +55,10 @@ class Decision:
 def measured_as(
     reason: Reason, measured: float, limit: float, unit: str, because: str, detail: Sequence[str]
 ) -> Decision:
-    """Return a decision with a measured value and its limit: "met" for the reason ``met``, otherwise "failed"."""
+    """Return a decision with a measured value and its limit.
+
+    The outcome is "met" if ``reason`` is ``met``, otherwise "failed".
+    """
     return Decision(
         outcome="met" if reason == "met" else "failed",
         reason=reason,
@@ -75,8 +78,8 @@ def not_decided(reason: Reason, because: str, detail: Sequence[str] = ()) -> Dec
 def failed_by(failure: Failure) -> Decision:
     """Return the decision that follows from a failure during an operation: "failed" or "not run".
 
-    It is "not run" if the storage did not cause the failure: a rank was killed or stopped, or the process or its host
-    had no file descriptors left.
+    The decision is "not run" if the storage did not cause the failure. In this case a rank was killed or stopped, or
+    the process or its host had no file descriptors left.
     """
     was_stopped = failure.kind == "hung" and any(words in failure.stack for words in SAID_OF_STOPPED)
     if failure.kind == "killed" or was_stopped or failure.errno in _OF_THE_HOST:
@@ -89,7 +92,10 @@ def failed_by(failure: Failure) -> Decision:
 
 
 def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
-    """Return "not run", with the reason why not all saves, or not all loads (``kind``), were measured."""
+    """Return "not run" for a measurement without all planned saves, or without all planned loads (``kind``).
+
+    The decision states why they were not measured.
+    """
     if measurement.failure:
         return ended_before(measurement.failure)
     done = len(measurement.of_kind(kind))
@@ -100,14 +106,15 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
 
 
 def ended_before(failure: Failure) -> Decision:
-    """Return "not run", because a failure elsewhere ended the run before the judged operations were measured."""
+    """Return "not run", because ``failure`` ended the run before the judged operations were measured."""
     return not_decided("run ended", f"The run ended before this was measured: {describe_failure(failure)}")
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
     """Return whether a failure counts against the storage and occurred in the subject's own saves or loads (``kind``).
 
-    The scratch saves and loads that choose the number of requests in flight (the ramp) count as own operations.
+    The preparation right before such an operation counts as a part of it. The scratch saves and loads of the ramp,
+    which chooses the number of requests in flight, count as own operations.
     """
     at = failure.operation
     if at is None or at.scenario not in ("", RAMP):
@@ -126,11 +133,10 @@ def is_decided_in(failure: Failure, pattern: Pattern) -> bool:
 
 
 def _is_of_storage(failure: Failure, *, off_the_clock: bool = False) -> bool:
-    """Whether a failure counts against the storage. During an operation, every failed, killed, hung or too slow
-    rank counts.
+    """Whether a failure counts against the storage.
 
-    ``off_the_clock``: the failure occurred before or after an operation. Then it counts only if a system call failed or
-    did not return.
+    During an operation, every failed, killed, hung or too slow rank counts. If ``off_the_clock``, the failure occurred
+    before or after an operation. Such a failure counts only if a system call failed or did not return.
     """
     if failure.kind not in ("error", "killed", "hung", "too slow"):
         return False

@@ -1,7 +1,7 @@
 """Gate tables: which requirements a certificate requires, and their limits. Pure.
 
-A table is built in or written by a user, for example a vendor. A user's table extends a built-in table. It may require
-less, but every relaxation is reported.
+A table is either built in or written by a user, for example a vendor. A user's table extends a built-in table. It may
+require less than the built-in table, but every relaxation is reported.
 
 The gate kind of a requirement is "required", "where given", "advisory", "advisory where given" or "off". A row sets the
 gate kind of one requirement, one check, all requirements of a suite, or all checks with the same need. Therefore a new
@@ -38,7 +38,8 @@ _KEYS = ("gate", "limit")
 class GateDefault:
     """The default gate kind and limit of a name that a table may use.
 
-    If the name is a requirement, ``suite`` is its suite. If the name is a check, ``needs`` is the input that it needs.
+    If the name is a requirement, ``suite`` is its suite. If the name is a check, ``needs`` is the input that the check
+    requires.
     """
 
     gate: str
@@ -51,14 +52,14 @@ class GateDefault:
 class Gates:
     """The gate table of a run.
 
-    - ``kinds``, ``limits``: gate kind and limit by requirement id, or by ``id.subject``. Other requirements keep the
-      values of the catalogue.
+    - ``kinds``, ``limits``: {requirement id or ``id.subject``: gate kind or limit}. Other requirements keep the values
+      of the catalogue.
     - ``certifies``: a certificate is possible. False if the table weakens a row that its base table requires.
     - ``lacks``: why a built-in table cannot certify, as the end of a sentence that begins with the table's name.
     - ``remedy``: what the user can do if a built-in table cannot certify.
     - ``relaxed``: a sentence for every row that is weaker than in the base table.
-    - ``up_to``: a model. A certificate must include its full checkpoint, or a larger one; None if any model is
-      permitted.
+    - ``up_to``: the name of a model. A certificate must include the full checkpoint of this model, or a larger one.
+      None if any model is permitted.
     - ``cold_bases``: the permitted proofs for COLD.
     - ``extends``: the built-in table that a user's table extends; empty for a built-in table.
     - ``clients``: demands on each host that runs ranks (`judging.clients`).
@@ -81,7 +82,7 @@ class Gates:
 
     @property
     def table(self) -> str:
-        """The name of the built-in table: of this table, or of the table that it extends."""
+        """The name of the built-in table: this table, or the table that this table extends."""
         return self.extends or self.name
 
     def kind(self, requirement: str, subject: str, default: str) -> str:
@@ -104,10 +105,10 @@ def read_gates(
 ) -> Gates:
     """Return the table that a TOML text describes. Raises ValueError with a sentence about the error.
 
-    - ``defaults``: the catalogue's values for every known name (``ID`` and ``ID.subject``).
-    - ``base``: returns a built-in table by name, for a text that extends it.
-    - ``ships``: the table is built in. It need not extend another table, and may require less than its base table
-      because it is for another kind of storage.
+    - ``defaults``: {name: values of the catalogue} for every known name (``ID`` and ``ID.subject``).
+    - ``base``: a function that returns a built-in table by its name. It is called if the text extends a table.
+    - ``ships``: the text is a built-in table. A built-in table need not extend another table. It may require less than
+      its base table, because it is for another kind of storage.
     """
     table = parse_toml(text)
     _known(table, _TOP_KEYS, "key")
@@ -168,8 +169,8 @@ def read_gates(
 def with_relaxations(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
     """Return ``gates`` after a comparison with ``own``, the built-in table for the target's kind.
 
-    If ``gates`` weakens rows that ``own`` requires, the result cannot certify, and its field ``relaxed`` names these
-    rows.
+    If ``gates`` weakens rows that ``own`` requires, the result cannot certify. The field ``relaxed`` of the result then
+    names these rows.
     """
     if not gates.certifies or gates.table == own.name:
         return gates
@@ -189,7 +190,10 @@ def with_relaxations(gates: Gates, own: Gates, defaults: Mapping[str, GateDefaul
 
 
 def _begins_like(name: str, shipped: str) -> bool:
-    """Whether a reader would confuse a name with a built-in table's name: it is equal, or begins with that name."""
+    """Whether a reader would confuse ``name`` with ``shipped``, the name of a built-in table.
+
+    This is the case if ``name`` equals ``shipped``, or begins with ``shipped`` and a separator.
+    """
     given = name.strip().lower()
     return given.startswith(shipped) and not given[len(shipped) :][:1].isalnum()
 
@@ -215,10 +219,10 @@ def _rows(table: Any, defaults: Mapping[str, GateDefault]) -> tuple[dict[str, st
 def _spread_rows(
     table: Mapping[str, Any], part: str, members: Mapping[str, str], defaults: Mapping[str, GateDefault]
 ) -> dict[str, str]:
-    """Return the gate kinds of requirements or checks, from the rows of their groups.
+    """Return {requirement or check: gate kind}, derived from the rows of groups.
 
-    ``part`` is the part of the table with these rows: suites or needs. ``members`` maps each requirement or check to
-    its group.
+    ``part`` is the part of ``table`` with these rows: suites or needs. ``members`` is {requirement or check: its
+    group}.
     """
     rows = table.get(part, {})
     if not isinstance(rows, dict):
@@ -250,9 +254,9 @@ def _limit(name: str, value: Any, defaults: Mapping[str, GateDefault]) -> float:
 
 
 def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
-    """Return ``kinds``, extended by the checks that have a row in ``below``.
+    """Return ``kinds``, extended by checks in ``below`` whose requirement has a row in ``kinds``.
 
-    A check gets the gate kind of its requirement, unless ``kinds`` has a row for the check or lacks the requirement.
+    Such a check has the gate kind of its requirement. If ``kinds`` has a row for the check itself, this row applies.
     """
     whole = {f: kinds[f.partition(".")[0]] for f in below if f.partition(".")[0] in kinds and f not in kinds}
     return whole | dict(kinds)
@@ -260,7 +264,10 @@ def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Relaxation:
-    """A row that is weaker than in the base table. ``of_required``: the base table requires it for a certificate."""
+    """A row that is weaker than in the base table.
+
+    ``of_required``: the base table requires the row for a certificate.
+    """
 
     sentence: str
     of_required: bool
@@ -317,7 +324,10 @@ def _weaker(bases: Sequence[str], below: Gates) -> Iterable[_Relaxation]:
 
 
 def _strongest(name: str, below: Gates, defaults: Mapping[str, GateDefault]) -> str:
-    """Return the gate kind of a name in the base table ``below``; for a requirement with checks, the strictest kind."""
+    """Return the gate kind of a name in the base table ``below``.
+
+    If the name is a requirement with checks, return the strictest gate kind of the requirement and its checks.
+    """
     parts = [name] if "." in name else [n for n in defaults if n == name or n.startswith(name + ".")]
     return max((below.kind(*_split(n), defaults[n].gate) for n in parts), key=_STRENGTH.__getitem__)
 

@@ -1,4 +1,4 @@
-"""The facts that a requirement's function may use. The name of a parameter selects the fact. Pure.
+"""The facts that a requirement's function may use. The name of each parameter selects a fact. Pure.
 
 A provider is the function that returns a fact. If the fact is missing, the provider returns a decision, and the
 requirement's function is not called. Facts are not pytest fixtures, because any conftest could replace a fixture.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedFacts:
-    """The input of one requirement: a measurement with the cluster's limits, or the observation of a check.
+    """The input of one requirement: a measurement and the cluster's limits, or the observation of a check.
 
     ``maximum`` is the limit in the gate table; None without a limit. ``files_of_host`` is the planned number of files
     that each host creates in a save; None without a plan.
@@ -58,14 +58,14 @@ class JudgedFacts:
 
     @property
     def measured(self) -> Measurement:
-        """The measurement, only for requirements that are judged on a measurement."""
+        """The measurement. Only requirements that are judged on a measurement may read it."""
         assert self.measurement is not None
         return self.measurement
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operations:
-    """All planned saves, or all planned loads (``kind``), and the measurement that contains them."""
+    """All planned saves, or all planned loads (``kind``), and the measurement that contains them (``of``)."""
 
     kind: OperationKind
     all: tuple[Operation, ...]
@@ -128,7 +128,7 @@ def _pattern(name: Pattern, facts: JudgedFacts) -> object:
 def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
     """Return the decision "failed" or "not run" for patterns without a result.
 
-    The reason is the first of these that applies:
+    The first of these reasons that applies decides:
 
     - A failure in one of the patterns.
     - The recorded reason why a pattern was not run.
@@ -148,7 +148,7 @@ def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decis
 
 
 def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_TIER)) -> Decision | None:
-    """Return the decision if a save, or the training steps during it, were not measured; None if all were measured.
+    """Return the decision if a save, or the training steps during a save, were not measured; otherwise None.
 
     A failure of a save counts against the storage only in one of the ``lanes`` (concurrent activities of a rank).
     """
@@ -189,9 +189,10 @@ PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
 
 
 def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
-    """Return the names of the facts that a function uses. Raises TypeError for an unknown name or a wrong type.
+    """Return the names of the facts that a function uses as parameters.
 
-    Types are compared as text, without imports. A parameter may have no type, or also permit None.
+    Raises TypeError for an unknown name or a wrong type. Types are compared as text, without imports. A parameter may
+    have no type, or the type of the fact or None.
     """
     names = tuple(inspect.signature(function).parameters)
     for name in names:
@@ -207,7 +208,7 @@ def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
 
 
 def decide_by(function: Callable[..., Decision], facts: JudgedFacts) -> Decision:
-    """Return the decision of a requirement's function, called with the facts that it uses.
+    """Return the decision of a requirement's function. The function is called with the facts that it uses.
 
     If a fact is missing, return the decision of the fact's provider.
     """

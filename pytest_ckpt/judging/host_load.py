@@ -1,7 +1,7 @@
 """Decisions on measurements on busy hosts. Pure.
 
-Other work on a host delays its ranks by an unknown time. Therefore a ratio of two times does not measure the storage,
-and does not decide. A limit in seconds applies to client and storage together: it still decides, and the load is
+Other work on a host delays its ranks by an unknown time. Therefore a ratio of two times does not measure the storage
+and cannot decide. A limit in seconds applies to client and storage together. It still decides, and the load is
 reported.
 """
 
@@ -43,7 +43,8 @@ BOUNDS = (
 def spans_of(requirement: Requirement) -> tuple[str, ...]:
     """Return the spans (parts of a measurement) that a requirement judges.
 
-    These are its ``spans`` if given, else the patterns that its function uses, else the subject's own saves and loads.
+    The spans are the requirement's ``spans`` if given, else the patterns that its function uses. If its function uses
+    no pattern, they are the subject's own saves and loads.
     """
     if requirement.spans:
         return requirement.spans
@@ -59,7 +60,10 @@ def busy_host(requirement: Requirement, measurement: Measurement) -> HostLoad | 
 
 
 def _loads(measurement: Measurement) -> Iterator[HostLoad]:
-    """Yield the host loads of all launches. A launch that runs user commands has its own list."""
+    """Yield the host loads of all launches.
+
+    The results of a launch that runs user commands contain their own host loads.
+    """
     yield from measurement.host_loads
     if patterns := measurement.patterns:
         for found in (patterns.failover, patterns.upgrade, patterns.snapshots):
@@ -69,8 +73,8 @@ def _loads(measurement: Measurement) -> Iterator[HostLoad]:
 def on_busy_host(requirement: Requirement, decision: Decision, load: HostLoad) -> Decision:
     """Return a requirement's decision, adapted to the load of a busy host.
 
-    A failed decision on a ratio of times becomes "not run". A met decision on a ratio becomes "not run" if load can
-    hide a difference. Other decisions keep their outcome and report the load.
+    If a failed decision is based on a ratio of times, it becomes "not run". If a met decision is based on a ratio and
+    the load can hide a difference, it also becomes "not run". Other decisions keep their outcome and report the load.
     """
     described = describe_load(load)
     detail = (*decision.detail, f"busy host: {described}", BOUNDS)

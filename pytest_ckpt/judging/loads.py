@@ -52,8 +52,8 @@ def not_cold(
     """Return "not run" if a load did not come from the storage, or if this is unknown. Otherwise return None.
 
     ``which`` names the load in a sentence. Before the load, ``resident`` of the ``mapped`` bytes were in a page cache;
-    None if they were not counted. These counts do not matter if the target declares that its clients have no cache.
-    They are not needed either if timed reads prove that reads after a drop come from the storage.
+    None if these bytes were not counted. The counts do not matter if the target declares that its clients have no
+    cache. The counts are also not needed if timed reads prove that reads after a drop come from the storage.
     """
     if cache and (cache.is_declared_cold or (not cache.probe and is_drop_proven(cache))):
         return None
@@ -70,9 +70,10 @@ def not_cold(
 
 
 def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, float | None]:
-    """Return (slowest / median, p99 / p50) of the ranks' seconds per byte; p99 / p50 is None for fewer than 100 ranks.
+    """Return (slowest / median, p99 / p50) of the ranks' seconds per byte.
 
-    A layout gives ranks different amounts of data. Per byte, a rank with more data does not appear slow.
+    For fewer than 100 ranks, p99 / p50 is None. Seconds per byte are used because a layout assigns different amounts of
+    data to ranks. A rank with more data then does not appear slow.
     """
     rates = sorted(s / b for s, b in zip(operation.rank_seconds, rank_bytes, strict=True) if b)
     middle = statistics.median(rates)
@@ -86,10 +87,10 @@ def lost(because: str, detail: Sequence[str]) -> Decision:
 
 
 def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) -> Decision:
-    """Return ``met`` with the proof that the bytes in ``found`` came from the storage, else "not run".
+    """Return ``met`` if the bytes in ``found`` are proven to come from the storage, else "not run".
 
-    If the kernel cannot count cached pages, timed reads during the subject's own loads may prove that a drop works. The
-    same drop preceded every load in ``found``.
+    The result contains the kind of proof. If the kernel cannot count cached pages, timed reads during the subject's own
+    loads may prove that a drop of the caches works. The same drop preceded every load in ``found``.
     """
     if found.is_declared_cold:
         return replace(met, basis="declared")
@@ -111,7 +112,7 @@ def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) 
 
 
 def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -> Decision | None:
-    """Return the decision if ``failure`` ended the ranks during a pattern; None without a failure."""
+    """Return the decision for a pattern whose ranks ``failure`` ended early; None without a failure."""
     if failure is None:
         return None
     if not is_decided_in(failure, pattern):
@@ -121,7 +122,7 @@ def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -
 
 
 def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
-    """Yield lines on the operations before the first fault or change."""
+    """Yield lines on the operations before the first injected fault or the first change of the storage."""
     for operation in operations:
         yield (
             f"undisturbed {operation.kind}: {format_seconds(operation.seconds)}, a rank without a sign of life for "

@@ -1,14 +1,14 @@
 """The reasons why gate tables may require a requirement or a check, as data. Pure.
 
-There are three kinds of reasons:
+The kinds of reasons are:
 
 - `Derived`: the limit follows from the operator's inputs.
 - `Published`: an organisation published the rule.
 - `ReliedOn`: a checkpoint library relies on the behaviour in its default mode, and a violation loses or corrupts a
   checkpoint.
 
-A requirement without a reason is advisory. A reason may cover the behaviour, but not the time limit, which is then a
-default of this program. In this case a longer time is reported and does not decide.
+A requirement without a reason is advisory. A reason may apply only to the behaviour, and not to the time limit. Such a
+limit is a default of this program. A longer time is then reported and does not decide.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytest_ckpt.sizing.limits import Publication
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
-    """The limit follows from ``inputs``, which are options of the operator."""
+    """A reason: the limit follows from ``inputs``, which are options of the operator."""
 
     inputs: str
 
@@ -34,7 +34,7 @@ class Derived:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published(Publication):
-    """An organisation published the rule. ``rule`` states what it requires."""
+    """A reason: an organisation published the rule. ``rule`` states what the rule requires."""
 
     rule: str
 
@@ -46,7 +46,7 @@ class Published(Publication):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReliedOn:
-    """A library relies on the behaviour in its default mode. ``loss`` is the consequence of a violation."""
+    """A reason: a library relies on the behaviour in its default mode. ``loss`` is the consequence of a violation."""
 
     library: str
     version: str
@@ -63,8 +63,8 @@ class ReliedOn:
 class Reason:
     """The reason why a gate table may require a requirement, or one of its checks (``ID.subject``).
 
-    ``tables`` are the gate tables that the reason applies to; empty for all. ``own_limit``: the time limit is a default
-    of this program, so a longer time is reported and does not decide.
+    ``tables`` are the gate tables to which the reason applies; empty for all tables. If ``own_limit``, the time limit
+    is a default of this program. A longer time is then reported and does not decide.
     """
 
     name: str
@@ -292,13 +292,16 @@ REASONS: tuple[Reason, ...] = (
 
 
 def reason_of(requirement: str, subject: str, table: str, reasons: Sequence[Reason] = REASONS) -> Reason | None:
-    """Return the reason why a gate table may require a check, or else its requirement; None if there is none."""
+    """Return the reason why a gate table may require a check; None without a reason.
+
+    If the check itself has no reason, return the reason of its requirement.
+    """
     by_name = {reason.name: reason for reason in _of_table(table, reasons)}
     return by_name.get(f"{requirement}.{subject}", by_name.get(requirement))
 
 
 def reasons_for(requirement: str, table: str, reasons: Sequence[Reason] = REASONS) -> list[tuple[str, str]]:
-    """Return (name, reason as text) for a requirement and its checks in a gate table."""
+    """Return [(name, reason as text)] for the reasons of a requirement and of its checks in a gate table."""
     return [
         (reason.name, reason.text)
         for reason in _of_table(table, reasons)
@@ -311,7 +314,7 @@ def _of_table(table: str, reasons: Sequence[Reason]) -> list[Reason]:
 
 
 def is_default_limit(requirement: str, subject: str, gates: Gates) -> bool:
-    """Whether a limit is a default of this program that the operator's gate table does not set."""
+    """Whether a limit is a default of this program, and the operator's gate table does not set another limit."""
     is_set = bool(gates.extends) and gates.limit(requirement, subject, None) is not None
     found = reason_of(requirement, subject, gates.table)
     return bool(found and found.own_limit) and not is_set

@@ -1,7 +1,7 @@
 """Remedies: fixes for known failures of file systems, and the first action after an error of the target. Pure.
 
-Each known failure was measured: a test in tests/file_systems mounts the file system and observes the failure. With the
-fix, the test observes that the failure is absent.
+A test in tests/file_systems mounts the file system and observes each known failure. With the fix, the test observes
+that the failure is absent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownFailure:
-    """Failures of checks on one kind of file system that have the same cause.
+    """Failures of checks on one kind of file system. The failures have the same cause.
 
     - ``kinds``: the file-system types in the kernel's table of mounts.
     - ``checks``: the checks that fail.
@@ -177,8 +177,8 @@ _READS: frozenset[Phase] = frozenset({"read", "residency probe", "fadvise"})
 class NextStep:
     """The user's first action after an error whose name is in ``errnos``.
 
-    ``places`` are the kinds of storage to which the action applies. ``reads`` is True if the action is only for reads,
-    False if it is only for writes, None for both.
+    ``places`` are the kinds of storage to which the action applies. If ``reads`` is True, the action is only for reads.
+    If it is False, the action is only for writes. If it is None, the action is for both.
     """
 
     errnos: tuple[str, ...]
@@ -295,7 +295,7 @@ HUNG = (
 def next_of(errno: str, table: str, *, reads: bool) -> str:
     """Return the user's first action after the error ``errno`` of the target; empty if unknown.
 
-    ``table`` is the gate table of the run. It implies the kind of storage.
+    ``table`` is the gate table of the run, which implies the kind of storage. ``reads``: the error occurred in a read.
     """
     place = GATE_TABLES.get(table) or "shared"
     found = (

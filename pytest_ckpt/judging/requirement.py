@@ -31,12 +31,12 @@ class Requirement:
 
     How it decides:
 
-    - ``function``: returns the decision. Its parameters name the facts that it needs (`judging.given`). A requirement
-      of the suite conformance is judged on the observation of a check, any other on a measurement. None if the
-      requirement was read from a report.
+    - ``function``: returns the decision. The names of its parameters select the facts that it uses (`judging.given`). A
+      requirement of the suite conformance is judged on the observation of a check, any other requirement on a
+      measurement. None if the requirement was read from a report.
     - ``maximum``: a limit that a gate table may set.
-    - ``spans``: the judged parts of a measurement, if they are not the patterns among the parameters
-      (`judging.host_load`).
+    - ``spans``: the judged parts of a measurement (`judging.host_load`). If empty, these parts are the patterns among
+      the parameters.
     - ``ratios``: the units of values that are ratios of times. On a busy host, such a value does not fail the
       requirement.
     - ``hidden_by_load``: other work can hide a difference. On a busy host, a ratio then does not meet the requirement.
@@ -49,11 +49,12 @@ class Requirement:
     - ``of_strategy``: returns whether the requirement applies to saves by a strategy.
     - ``own_launch``: the pattern that a separate launch measures for the requirement.
 
-    What is written about it:
+    Its texts:
 
     - ``text``: the text in the certificate. ``source`` is the source of the limit.
-    - ``units``, ``figure``, ``limit``: for the documentation, the units of its values, and descriptions of the measured
-      value and of its bound. In ``limit``, ``{maximum}`` is replaced.
+    - ``units``: the units of its values, for the documentation.
+    - ``figure``, ``limit``: descriptions of the measured value and of its bound, for the documentation. In ``limit``,
+      ``{maximum}`` is replaced.
     - ``next_step``: the first action after a failure. ``help`` is the part of docs/faq.md on the failure.
     - ``also_known_as``: the equivalent lines of other lists of requirements.
     - ``plugin``: the plugin that adds the requirement; empty if built in.
@@ -87,15 +88,15 @@ class Requirement:
     def is_measured(self) -> bool:
         """Whether pytest-ckpt judges the requirement on a measurement.
 
-        False for a requirement of the suite conformance, which needs an observation, and for one that was read from a
-        report.
+        The result is False for a requirement of the suite conformance, which is judged on an observation. It is also
+        False for a requirement that was read from a report.
         """
         return self.function is not None and self.suite != "conformance"
 
     def is_requested(self, settings: Settings) -> bool:
         """Whether a run with these settings measures the requirement.
 
-        The run must provide its prerequisite, and have a strategy to which the requirement applies.
+        The run must provide the requirement's prerequisite and have a strategy to which the requirement applies.
         """
         return self.requested_by(settings) and any(map(self.of_strategy, settings.strategies))
 
@@ -127,10 +128,10 @@ def requirement(
     ratios: Sequence[str] = (),
     hidden_by_load: bool = False,
 ) -> Callable[[_Function], _Function]:
-    """Return a decorator that makes a function a requirement. Its parameters are fields of `Requirement`.
+    """Return a decorator that makes a function a requirement. The decorator's arguments are fields of `Requirement`.
 
-    The parameters of the function name facts, its docstring is the text for the buyer, and its body decides. The suite
-    follows from the module's name: ``test_strategies_of_tiers`` belongs to the suite "strategies".
+    The names of the function's parameters select facts, its docstring is the text for the buyer, and its body decides.
+    The suite follows from the module's name: ``test_strategies_of_tiers`` belongs to the suite "strategies".
 
     Raises TypeError if a parameter of the function does not name a fact, or has the wrong type.
     """
@@ -176,7 +177,7 @@ def requirement_of(function: object) -> Requirement | None:
 
 
 def requirements_of(module: ModuleType) -> dict[str, Requirement]:
-    """Return the requirements that a module defines, by id, in order of definition.
+    """Return {id: requirement} for the requirements that a module defines, in order of definition.
 
     Raises ValueError if two requirements have the same id.
     """

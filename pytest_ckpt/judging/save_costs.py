@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class SaveCost:
     """The measured cost of one save, in seconds.
 
-    - ``blocked_seconds``: from the start until the job could continue and change its state, on the last rank.
+    - ``blocked_seconds``: the time from the start until the job could continue and change its state, on the last rank.
     - ``extra_seconds``: the slowdown of the training steps during the save.
-    - ``seconds``: from the start until the save was committed.
+    - ``seconds``: the time from the start until the save was committed.
     - ``copying_seconds``: the part of ``blocked_seconds`` that copied the state in the client's memory.
-    - ``drains``: set for saves to a local tier. The time from ``blocked_seconds`` to ``seconds`` is then a drain, and
-      only one of several saves is drained.
+    - ``drains``: set only for saves to a local tier. The time from ``blocked_seconds`` to ``seconds`` is then a drain,
+      and only one of several saves is drained.
     """
 
     index: int
@@ -43,9 +43,9 @@ class SaveCost:
 
     @property
     def added_seconds(self) -> float:
-        """The part of the lost time that the storage causes: all but the copy of the state.
+        """The lost training time without the time for the copy of the state.
 
-        The copy takes the same time with any storage.
+        The storage causes only this part, because the copy takes the same time with any storage.
         """
         return self.lost_seconds - self.copying_seconds
 
@@ -55,7 +55,7 @@ class SaveCost:
         return max(0.0, self.seconds - self.blocked_seconds)
 
     def at_risk_seconds(self, interval_seconds: float) -> float:
-        """The average work that a failure loses, in addition to half an interval between saves."""
+        """Return the average work that a failure loses, in addition to half of the interval between saves."""
         if self.drains:
             return at_risk_seconds(self.drains, interval_seconds, self.background_seconds)
         return self.background_seconds
@@ -64,24 +64,24 @@ class SaveCost:
     def minimum_interval_seconds(self) -> float:
         """The minimum time between the starts of two saves.
 
-        It is 0 for a blocking save, because training waits for the end. A background save must have ended before the
-        next save starts. With a local tier, the drain must keep up with the drained share of saves.
+        For a blocking save, the result is 0, because training waits for the end of the save. A background save must end
+        before the next save starts. With a local tier, each drain must end before the next drain starts.
         """
         if self.drains:
             return max(self.blocked_seconds, self.background_seconds / self.drains.every)
         return self.seconds if self.background_seconds else 0.0
 
     def with_risk_seconds(self, limits: ClusterLimits) -> float:
-        """The part of the lost time that the storage causes, plus the average loss per save from the work at risk."""
+        """Return the lost time per save that the storage causes, including the average loss of work at risk."""
         return self.added_seconds + self.at_risk_seconds(limits.interval_seconds) / limits.checkpoints_per_failure
 
     def as_blocking_seconds(self, limits: ClusterLimits) -> float:
         """Return the time of a blocking save that is sufficient for the same clusters as this save.
 
-        BLOCKING and LOST-WORK compare a time with the save limit (save budget x interval), BACKGROUND with the
-        interval. With a local tier, DRAIN replaces BACKGROUND and LOST-WORK. The result is the largest of these times,
-        scaled to the save limit. If the save limit of a cluster permits a blocking save of this time, the measured
-        save therefore meets these requirements on the cluster.
+        BLOCKING and LOST-WORK compare a time with the save limit (save budget x interval). BACKGROUND compares a time
+        with the interval. With a local tier, DRAIN replaces BACKGROUND and LOST-WORK. The result is the largest of
+        these times, scaled to the save limit. If a cluster's save limit permits a blocking save of this time, the
+        measured save meets these requirements on the cluster.
         """
         if self.drains:
             return as_blocking_seconds(self.drains, limits, self.added_seconds, self.background_seconds)
@@ -119,7 +119,7 @@ def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
 def save_limit_seconds(measurement: Measurement, limits: ClusterLimits) -> float:
     """Return the maximum time in seconds until a save is committed, at the size of the measurement.
 
-    With a local tier, it is the maximum time of a drain.
+    With a local tier, the result is the maximum time of a drain.
     """
     if measurement.drains:
         return drain_limit_seconds(measurement.drains, limits) * measurement.share

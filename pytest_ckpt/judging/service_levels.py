@@ -1,6 +1,7 @@
 """Service levels by NVIDIA's requirements for AI clouds, reported in addition to the limits. Pure.
 
-They do not affect verdicts: a run is too short for a share of a month, and may have fewer clients than the contract.
+The service levels do not affect verdicts. A run is too short for a share of a month, and it may have fewer clients than
+the contract.
 
 Source: NVIDIA, Requirements for AI Clouds, v2.4:
 
@@ -24,10 +25,10 @@ _NAME = "service level of NVIDIA"
 
 
 def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
-    """Return the lowest mean rate over 5 minutes of saving, in bytes/s; None if all saves took less than 5 minutes.
+    """Return the lowest mean rate in any 5 minutes of saving, in bytes/s; None if all saves took less than 5 minutes.
 
     ``seconds`` are the times of consecutive saves of ``size`` bytes. The time between saves is left out, because no
-    data are written then. The rate within a save is assumed to be constant.
+    data are written between saves. The rate within a save is assumed to be constant.
     """
     ends = [0.0, *itertools.accumulate(seconds)]
     if ends[-1] < WINDOW_SECONDS:
@@ -44,9 +45,10 @@ def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
 
 
 def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
-    """Return a phrase on whether consecutive saves would be an incident by the service level for rates.
+    """Return a phrase on whether the rate of consecutive saves would be an incident by the service level.
 
-    ``size`` is one save in bytes. ``contracted`` is the contracted rate in bytes/s, 0 if unknown.
+    ``seconds`` are the times of the saves. ``size`` is the size of one save in bytes. ``contracted`` is the contracted
+    rate in bytes/s, 0 if unknown.
     """
     head = f"{_NAME}, {format_percent(INCIDENT_SHARE)} of the contracted rate for {format_seconds(WINDOW_SECONDS)}"
     if not contracted:
@@ -64,7 +66,7 @@ def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
 def stall_level(without_stall: int, operations: int, what: str) -> str:
     """Return a phrase on how many operations had no stall over 60 s.
 
-    ``what`` follows the count of operations in the phrase, such as "with a fault".
+    In the phrase, ``what`` follows the count of operations, such as "with a fault".
     """
     enough = trials_for(SHARE_WITHOUT_STALL)
     share = format_percent(SHARE_WITHOUT_STALL, digits=3)
@@ -79,5 +81,5 @@ def stall_level(without_stall: int, operations: int, what: str) -> str:
 
 
 def survival_level(failures: str, not_shown: str) -> str:
-    """Return a phrase on the single failures that acknowledged data survived, and on the failures not tested."""
+    """Return a phrase on the single failures that acknowledged data survived, and on the untested single failures."""
     return f"{_NAME}, acknowledged data survive any single failure: shown for {failures}; not shown: {not_shown}"

@@ -1,4 +1,4 @@
-"""The decision on time limits, which several requirements share: every operation must be within a limit. Pure."""
+"""The decision on a time limit that every operation must meet. Several requirements share this decision. Pure."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ _REPORTED_STARVED = 0.1
 def within(done: Operations, full_limit: float, reason: str, assurance: Assurance | None) -> Decision:
     """Return the decision on whether every operation met a time limit.
 
-    - ``full_limit``: the limit in seconds for checkpoints of full size. It is reduced by the scale of the run.
+    - ``full_limit``: the limit in seconds for checkpoints of full size. It is multiplied by the scale of the run.
     - ``reason``: the origin of the limit.
     - ``assurance``: the required confidence about operations that were not measured; None if not required. If its
-      sampling plan permits misses, the measured value is the slowest operation that must meet the limit.
+      sampling plan permits misses, the slowest operations may miss the limit. The measured value is then the slowest
+      operation that must meet the limit.
     """
     kind, operations, measurement = done.kind, done.all, done.of
     planned = measurement.operations_planned
@@ -158,22 +159,25 @@ def is_planned(assurance: Assurance, operations: int) -> bool:
 
 
 def misses_allowed(assurance: Assurance | None, operations: int) -> int:
-    """Return how many operations may miss the limit. It is 0 unless a sampling plan with misses is complete."""
+    """Return how many operations may miss the limit.
+
+    The result is above 0 only if a sampling plan permits misses and its operations are complete.
+    """
     return assurance.misses if assurance and assurance.misses and is_planned(assurance, operations) else 0
 
 
 def _is_exact(operations: Sequence[Operation]) -> bool:
-    """Return whether the times of these operations are exact, and not upper bounds."""
+    """Return whether the times of these operations are exact. Some times are only upper bounds."""
     return all(o.at_least_seconds is None for o in operations)
 
 
 def _bound(
     operations: Sequence[Operation], limit: float, confidence: float, allowed: int, *, is_delayed: bool
 ) -> AcceptanceBound | None:
-    """Return the conclusion from these operations about all others; None if there is none.
+    """Return the conclusion from these operations about all other operations; None without a conclusion.
 
-    ``is_delayed``: the client delayed an operation that is over the limit. Whether the storage would meet the limit is
-    then unknown, so there is no conclusion.
+    If ``is_delayed``, an operation is over the limit and the client delayed it. It is then unknown whether the storage
+    would meet the limit, and there is no conclusion.
     """
     met, trials = sum(o.seconds <= limit for o in operations), len(operations)
     if not met or is_delayed or not (_is_exact(operations) or met == trials):
@@ -183,7 +187,7 @@ def _bound(
 
 
 def _estimate(operations: Sequence[Operation], wanted: Assurance) -> TimeEstimate | None:
-    """Return the estimated time that the wanted share of all operations does not exceed.
+    """Return the estimated time that the share of operations in ``wanted`` does not exceed.
 
     Return None if measured times are only upper bounds, if operations moved different amounts of data, or if there are
     too few operations.
@@ -230,7 +234,7 @@ def _starved(operation: Operation) -> float:
 
 
 def _share(operation: Operation) -> str:
-    """Return sentences on the time that an operation waited for the client; empty if that time is short."""
+    """Return sentences on the time in which an operation waited for the client; empty if this time is short."""
     note = ""
     if _stalled(operation) >= _REPORTED_STALL * operation.seconds:
         note += f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."
@@ -240,7 +244,10 @@ def _share(operation: Operation) -> str:
 
 
 def _rate_of_client(operation: Operation, measurement: Measurement) -> str:
-    """Return a phrase with the rate per client, because some storage limits each client; empty for one client."""
+    """Return a phrase with the rate per client; empty for one client.
+
+    Some storage limits the rate of each client.
+    """
     clients, unit = clients_of_run(len(measurement.hosts), measurement.processes)
     if clients < 2:
         return ""

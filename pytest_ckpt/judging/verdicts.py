@@ -1,8 +1,8 @@
 """Derives verdicts from a requirement and the facts about a subject. Pure.
 
 A save over the limit is a result, even if the run was interrupted later. Therefore all completed operations of an
-interrupted measurement count. If a later start repeats operations to add a suite, the operations of both starts
-count.
+interrupted measurement count. If a later start of the run repeats operations to add a suite, the operations of the
+earlier and the later start count.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def decide_observed(
 ) -> Verdict:
     """Return the verdict of a requirement on the target's behaviour, from the result of one of its checks.
 
-    ``kind`` is the type of the target's file system. Known failures of this type explain the verdict, and do not change
-    it. ``files_of_host`` is the planned number of files that each host creates in a save; None without a plan.
+    ``kind`` is the type of the target's file system. Known failures of this type explain a verdict, but do not change
+    the outcome. ``files_of_host`` is the planned number of files that each host creates in a save; None without a plan.
     """
     subject = observation.subject
     default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
@@ -76,7 +76,10 @@ def decide_observed(
 
 
 def _with_step(decision: Decision, step: str) -> Decision:
-    """Return a decision whose detail begins with the user's first action (``step``), if known."""
+    """Return ``decision`` with the user's first action (``step``) at the start of its detail.
+
+    If ``step`` is empty, return ``decision`` unchanged.
+    """
     return dataclasses.replace(decision, detail=(f"cure: {step}", *decision.detail)) if step else decision
 
 
@@ -124,7 +127,7 @@ KIND_OF: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 class AdditionalMeasurement:
     """Another measurement of the judged subject, made by start number ``start`` of the run.
 
-    It is incomplete, or a later start made it to add patterns to the judged measurement.
+    The measurement is incomplete, or a later start made it to add patterns to the judged measurement.
     """
 
     start: int
@@ -140,7 +143,7 @@ def verdict_over_starts(
 ) -> Verdict:
     """Return the verdict on a subject over all starts of a run: the first failed verdict, else ``verdict``.
 
-    ``verdict`` is the verdict on the judged measurement, ``others`` are all other measurements of the subject. A
+    ``verdict`` is the verdict on the judged measurement. ``others`` are all other measurements of the subject. A
     verdict on a plugin's requirement is returned unchanged.
     """
     if verdict.outcome == "failed" or requirement.plugin:
@@ -154,9 +157,10 @@ def verdict_over_starts(
 
 
 def _as_far_as_measured(measurement: Measurement, requirement: Requirement) -> Iterator[Measurement]:
-    """Yield the measurement, and then a copy whose planned operations are the completed operations.
+    """Yield the measurement, and then a copy that plans only the operations that were completed.
 
-    The copy is for requirements that limit each save or load: a completed operation over the limit counts.
+    The copy is only for requirements that limit each save or load. With this copy, a completed operation over the limit
+    counts even if the measurement is incomplete.
     """
     yield measurement
     kind = KIND_OF.get(requirement.id)

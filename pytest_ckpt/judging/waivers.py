@@ -39,7 +39,7 @@ class Waiver:
 def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
     """Return the waivers in a TOML text with ``[[waive]]`` tables. Raises ValueError if the text is invalid.
 
-    ``known`` maps every requirement of the run to its subjects. An unknown requirement or subject is an error.
+    ``known`` is {requirement of the run: its subjects}. An unknown requirement or subject is an error.
     """
     table = parse_toml(text)
     for name in table:
@@ -52,7 +52,7 @@ def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waive
 
 
 def waive(verdicts: Iterable[Verdict], waivers: Sequence[Waiver], day: str) -> list[Verdict]:
-    """Return the verdicts. If a waiver covers a verdict "failed" or "not run" on ``day``, the outcome becomes "waived".
+    """Return the verdicts. A verdict "failed" or "not run" becomes "waived" if a waiver covers it on ``day``.
 
     The sentence of a waived verdict begins with the waiver. The reason code is unchanged.
     """

@@ -1,1 +1,1 @@
-"""Starts ranks, checks of behaviour and a second client as processes, and receives their reports."""
+"""Starts ranks, checks of behaviour and a second client as processes, and receives the reports of these processes."""

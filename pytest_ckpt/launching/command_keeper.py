@@ -1,11 +1,11 @@
-"""Runs the commands that change the storage, in a process that outlives the controller.
+"""Runs the user commands that change the storage, in a process that outlives the controller.
 
 An owed command must run after another command, even if the run ends early. Examples are the repair after a fault and
 the removal after a snapshot.
 
-``python -m pytest_ckpt.launching.command_keeper`` reads all commands from the first line of its input, then the name of
-one command per line. It writes the result of each command as a line of JSON to its output and to a log. When the input
-ends, for example because the run was killed, it runs the owed command.
+``python -m pytest_ckpt.launching.command_keeper`` reads all commands from the first line of its input. Each further
+line is the name of one command to run. The process writes the result of each command as a line of JSON to its output
+and to a log. When the input ends, for example because the run was killed, the process runs the owed command.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ harm.
 def run_command(command: Command, words: str, limit_seconds: float, *more: str) -> CommandRun:
     """Run a command without a shell and return its result. The arguments ``more`` are appended to ``words``.
 
-    If a command exceeds ``limit_seconds``, it is killed with its child processes. An upgrade is not killed: it
-    continues, and the run no longer waits for it. If a command leaves a process running, such as a restarted server,
-    this process is not ended.
+    If a command exceeds ``limit_seconds``, the command and its child processes are killed. An upgrade is not killed. It
+    continues, and the run no longer waits for the upgrade. If a command leaves a process running, such as a restarted
+    server, this process is not ended.
     """
     began = time.monotonic()
     # Files instead of pipes: a server that the command leaves running would keep a pipe open.
@@ -93,7 +93,7 @@ def _tail(file: IO[bytes], maximum: int) -> str:
 class CommandKeeper:
     """The controller's handle of the process that runs the commands.
 
-    If the process ends early, each requested or owed command gets a result without an exit code.
+    If the process ends early, the result of each requested or owed command has no exit code.
     """
 
     def __init__(self, commands: Mapping[Command, str], limit_seconds: float, log: Path) -> None:
@@ -115,15 +115,15 @@ class CommandKeeper:
         self.descriptor = self._process.stdout.fileno()
 
     def start(self, command: Command) -> None:
-        """Start a command without waiting for its end."""
+        """Start a command and return immediately."""
         self._requests[command] = time.monotonic()
         self._owed = _OWED.get(command, self._owed)
         self._send(command)
 
     def ended(self, data: bytes) -> list[CommandRun]:
-        """Return the results in ``data``, which was read from the output of the process.
+        """Return the results of the commands that have ended.
 
-        Empty data mean that the process has ended.
+        ``data`` was read from the output of the process. If ``data`` is empty, the process has ended.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         runs = [from_plain(CommandRun, json.loads(line)) for line in lines]
@@ -134,7 +134,10 @@ class CommandKeeper:
         return runs if data else runs + self._never_ended()
 
     def close(self) -> list[CommandRun]:
-        """Let the process run the owed command and end. Wait for its end, and return all remaining results."""
+        """Let the process run the owed command and end, and return all remaining results.
+
+        The function waits for the end of the process.
+        """
         with contextlib.suppress(OSError):
             assert self._process.stdin
             self._process.stdin.close()
@@ -168,7 +171,10 @@ class CommandKeeper:
             data += piece
 
     def _never_ended(self) -> list[CommandRun]:
-        """Return results for commands that were running when the process ended. Their outcome is unknown."""
+        """Return a result for each command that was running when the process ended.
+
+        The outcome of such a command is unknown.
+        """
         now, output = time.monotonic(), f"{self._death()}, and a command that it had started may still run"
         runs = [
             CommandRun(command=command, seconds=now - at, exit_code=None, output=output)
@@ -191,7 +197,10 @@ class CommandKeeper:
 
 
 class _Served:
-    """The commands of one launch, in the process that runs them. ``owed`` is None if no command must still run."""
+    """The commands of one launch, in the process that runs these commands.
+
+    ``owed`` is the command that must still run; None without such a command.
+    """
 
     def __init__(self, commands: Mapping[str, str], limit_seconds: float, log: Path) -> None:
         self._commands, self._limit, self._log = commands, limit_seconds, log
@@ -211,7 +220,7 @@ class _Served:
             self._run(command)
 
     def finish(self) -> None:
-        """Run the owed command, and report an upgrade that is still running."""
+        """Run the owed command. If an upgrade is still running, report this."""
         if self.owed:
             self._run(self.owed)
         if self._upgrade and self._upgrade.is_alive():

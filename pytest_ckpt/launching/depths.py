@@ -1,4 +1,4 @@
-"""The number of requests in flight, if it is known before a launch. The launch then needs no ramp.
+"""The number of requests in flight, if this number is known before a launch. The launch then needs no ramp.
 
 A ramp is a series of trial saves and loads with increasing numbers of requests in flight.
 """
@@ -16,8 +16,8 @@ from pytest_ckpt.facts.settings import Settings
 def known_depth(settings: Settings, directory: Path, processes: int) -> RequestDepth | None:
     """Return the number of requests in flight from the settings, or from an earlier ramp with ``processes`` ranks.
 
-    Return None if a ramp must find the number. ``directory`` is the run directory, which also has the results of
-    earlier starts.
+    If the number is unknown and a ramp must determine it, return None. ``directory`` is the run directory, which also
+    has the results of earlier starts.
     """
     if settings.io_depth:
         return RequestDepth(requests=settings.io_depth, origin="set")

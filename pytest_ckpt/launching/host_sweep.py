@@ -1,11 +1,11 @@
 """Ends the remaining processes of a run on its own host: ``python -m pytest_ckpt.launching.host_sweep [SECONDS]``.
 
-A mark in the environment of every process identifies the run. The launcher starts the sweep, or a rank that has lost
-its controller. A rank passes SECONDS: the sweep waits for this time, and then ends only processes of the rank's launch,
-because the run may have started another launch. The sweep prints the ids of processes that it could not end.
+A mark in the environment of every process identifies the run. The sweep is started by the launcher, or by a rank that
+has lost its controller. A rank passes SECONDS. The sweep then waits for this time and ends only processes of the rank's
+launch, because the run may have started another launch. The sweep prints the ids of processes that it could not end.
 
-On another host, Open MPI has a daemon with a session directory for its sockets and segments. The sweep ends the daemon
-and removes the directory.
+On another host than the controller's, Open MPI has a daemon with a session directory for its sockets and segments. The
+sweep ends the daemon and removes the directory.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
 def _end(session: Path) -> None:
     """Kill the Open MPI daemon of a session, and remove the session directory.
 
-    The daemon lacks the mark of the run. It is identified by its process id, which the directory's name contains.
+    The daemon's environment lacks the mark of the run. The daemon is identified by its process id, which is part of the
+    directory's name.
     """
     if not (named := _SESSION_NAME.fullmatch(session.name)):
         return  # the session of a scheduler, which continues after the run

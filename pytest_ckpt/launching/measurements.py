@@ -1,10 +1,10 @@
 """Measures each subject (a model and how it is saved) once per run, and stores the measurement in a file.
 
-The first caller launches the ranks; later callers read the file. So all tests use the same measurement, even with
-several pytest-xdist workers or after a worker has crashed.
+The first caller launches the ranks; later callers read the file. Therefore all tests use the same measurement, even
+with several pytest-xdist workers or after a worker has crashed.
 
-A pattern is an additional scenario of a subject, such as an injected fault. The run's area is its directory or prefix
-on the target. A run can be continued by a further start.
+A pattern is an additional scenario of a subject, such as an injected fault. The run's area is the run's directory or
+prefix on the target. A later start can continue a run.
 """
 
 from __future__ import annotations
@@ -49,13 +49,15 @@ HOOKS_LOG = "hooks.log"
 
 
 class Measurements:
-    """The measurements of one run. A missing measurement is performed when it is requested."""
+    """The measurements of one run. If a measurement does not exist, it is performed when it is requested."""
 
     def __init__(
         self, context: LaunchContext, observer: Observer, hooks: LaunchHooks, waiting: Launch | None = None
     ) -> None:
-        """``waiting`` is a launch whose ranks wait for a job. If it has the required number of ranks, it performs the
-        first measurement.
+        """Store the context of the run.
+
+        ``waiting`` is a launch whose ranks have started and wait for a job. If it has the required number of ranks, it
+        performs the first measurement.
         """
         self._context = context
         self._waiting = waiting
@@ -65,14 +67,14 @@ class Measurements:
         self._wanted = {c.subject for c in context.plan.runnable}
 
     def limit_to(self, subjects: set[Subject]) -> None:
-        """Limit launches to ``subjects``, which the session will request."""
+        """Limit later launches to ``subjects``, the subjects that this session will request."""
         self._wanted &= subjects
 
     def measurement(self, subject: Subject | str) -> Measurement:
-        """Return the measurement of a subject. If it does not exist, launch the ranks.
+        """Return the measurement of a subject. If the measurement does not exist, launch the ranks.
 
-        One launch also measures all wanted subjects with the same number of ranks. The run's plan must allow the
-        subject to run.
+        The launch also measures the other wanted subjects that need the same number of ranks. The run's plan must allow
+        the subject to run.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         with self._lock():
@@ -90,11 +92,11 @@ class Measurements:
         return self._read(subject)
 
     def measured_separately(self, subject: Subject | str, name: Pattern) -> Measurement:
-        """Return the measurement of a subject with the pattern ``name``, which is measured in separate launches.
+        """Return a subject's measurement, including the pattern ``name``, which separate launches measure.
 
-        If the run does not require the pattern, return the measurement without it. All wanted subjects and the earlier
-        patterns of `OWN_LAUNCHES` are measured first. Fault injection is last, because a rebuild would slow other
-        measurements.
+        If the run does not require the pattern, return the measurement without the pattern. All wanted subjects and the
+        patterns listed earlier in `OWN_LAUNCHES` are measured first. Fault injection is last, because a rebuild of the
+        storage would slow other measurements.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         if not self._is_requested(name, subject):
@@ -149,9 +151,10 @@ class Measurements:
         return len(list((self._context.directory / "launches").glob("[0-9]*")))
 
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
-        """End the processes of earlier launches and remove their files. Return None if this succeeds.
+        """End the processes of earlier launches, and remove the files of these launches. Return None on success.
 
-        If processes may still write, return a failure: they would disturb the next launch.
+        Files of the subjects ``planned`` are removed; without ``keep_files``, the files of all subjects are removed. If
+        processes may still write, return a failure, because they would disturb the next launch.
         """
         if not self._launches():
             return None
@@ -166,9 +169,9 @@ class Measurements:
         return None
 
     def _measure(self, planned: Sequence[PlannedCheckpoint], obstacle: Failure | None = None) -> None:
-        """Launch the ranks and write the measurements of all ``planned`` subjects.
+        """Launch the ranks and write the measurements of the subjects ``planned``.
 
-        If there is an ``obstacle``, do not launch; write it as the failure of the measurements.
+        If ``obstacle`` is given, do not launch. Write ``obstacle`` as the failure of each measurement.
         """
         launch_name = name_of_launch(self._launches() + 1)
         settings = self._context.settings
@@ -223,7 +226,7 @@ class Measurements:
         return Launch(self._context.launcher, self._context.run_id, directory, self._redactor)
 
     def _second_area(self) -> AreaRef | None:
-        """Return the run's area as seen through a second mount of this host; None without a second mount.
+        """Return the run's area, with its path on a second mount of this host; None without a second mount.
 
         If the run has several hosts, return None, because another host is the second client.
         """
@@ -235,7 +238,7 @@ class Measurements:
     def _show(self, subjects: Sequence[Subject], launch_name: str) -> None:
         """Pass the measurements of ``subjects`` to the plugins' hooks, then write the measurements.
 
-        If a hook fails, the measurement is written as failed.
+        If a hook fails for a measurement, that measurement is written as failed.
         """
         for subject in subjects:
             pending_file = self._paths_of_launch(launch_name)(subject)
@@ -262,7 +265,9 @@ class Measurements:
                 pending_file.unlink()
 
     def _hook(self, launch_name: str, call: Callable[[], None]) -> Failure | None:
-        """Run ``call``, which calls plugins' hooks. Return None if all hooks succeed; otherwise log and return the
+        """Run ``call``, which calls plugins' hooks. Return None if all hooks succeed.
+
+        If a hook fails, write the error to a log in the directory of the launch ``launch_name``, and return the
         failure.
         """
         try:
@@ -279,9 +284,10 @@ class Measurements:
         return lambda subject: self._context.directory / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
-        """Return the path to which the present start of the run writes the measurement of a subject.
+        """Return the path of the file to which the present start of the run writes a subject's measurement.
 
-        If this start only adds patterns, the path differs from the earlier start's path.
+        If this start only adds patterns to a measurement of an earlier start, the file is separate from the earlier
+        file.
         """
         if str(subject) in self._context.lacking:
             return directory_of_start(self._context.directory, self._context.start) / ADDED / f"{subject.slug}.json"
@@ -294,8 +300,9 @@ class Measurements:
         return complete_measurement(self._stored_path(subject), self._measurements_of_starts(ADDED, subject))
 
     def not_judged(self, subject: Subject) -> list[AdditionalMeasurement]:
-        """Return the measurements of a subject that have no separate verdict: interrupted measurements, and
-        patterns that later starts added.
+        """Return the measurements of a subject that receive no verdict of their own.
+
+        These are the interrupted measurements, and the measurements of patterns that later starts of the run added.
         """
         return [*self._measurements_of_starts(BROKEN_OFF, subject), *self._measurements_of_starts(ADDED, subject)]
 
@@ -304,8 +311,9 @@ class Measurements:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        """Allow only one process of the run to measure at a time, because concurrent measurements would slow each
-        other.
+        """In the ``with`` block, let only this process of the run measure.
+
+        Concurrent measurements would slow each other.
         """
         with (self._context.directory / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -318,16 +326,20 @@ def _with(patterns: Patterns, name: Pattern, found: Changed | Resized) -> Patter
 
 
 def measurements_of_starts(directory: Path, starts: int, kind: str, subject: Subject) -> list[AdditionalMeasurement]:
-    """Return the measurements of a subject from the starts 1 to ``starts`` of a run, each with the number of its start.
+    """Return the measurements of a subject from the starts 1 to ``starts`` of a run, each with its start number.
 
-    ``kind`` is the name of the directory to read: for interrupted measurements, or for patterns that a start added.
+    ``kind`` is the name of the directory to read. One directory contains interrupted measurements; another contains
+    measurements of patterns that a start added.
     """
     files = [(n, directory_of_start(directory, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
     return [AdditionalMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
 
 
 def complete_measurement(file: Path, added: Iterable[AdditionalMeasurement]) -> Measurement:
-    """Return the measurement in a file, completed with the patterns that later starts of the run ``added``."""
+    """Return the measurement in a file, including the patterns that later starts of the run measured.
+
+    ``added`` contains the measurements of these patterns.
+    """
     return functools.reduce(with_patterns_of, (other.measurement for other in added), read_measurement(file))
 
 

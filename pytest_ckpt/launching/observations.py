@@ -1,7 +1,7 @@
-"""Runs each check of the target's behaviour once per run, and stores its observation in a file.
+"""Runs each check of the target's behaviour once per run, and stores the check's observation in a file.
 
-The first caller runs the check in a separate process; later callers read the file. A check that blocks is killed. If
-the kernel does not release its process, the process is left running.
+The first caller runs the check in a separate process; later callers read the file. If a check blocks, its process is
+killed. If the kernel does not release the process, it is left running.
 """
 
 from __future__ import annotations
@@ -106,18 +106,18 @@ def run_check(
     run_id: str = "",
     redactor: Redactor = _NOBODY,
 ) -> Observation:
-    """Run one check of a file system and return its observation. If the check fails or blocks, the observation reports
-    this.
+    """Run one check of a file system and return its observation, even if the check fails or blocks.
 
-    ``directory`` is on the target; ``second_directory`` is the same directory on the second client. ``small_directory``
-    is on a volume that may be filled. The check works in the subdirectory ``within`` of these directories. The
-    observation contains a command that repeats the check; this command omits ``within``, which is removed with the run.
+    ``directory`` is on the target; ``second_directory`` is the path of the same directory on the second client.
+    ``small_directory`` is on a volume that may be filled. The check works in the subdirectory ``within`` of each
+    directory. The observation contains a command that repeats the check. The command omits ``within``, because this
+    subdirectory is removed with the run.
 
     ``commit`` is the commit method of the run's saves. ``run_id`` marks the processes of the check. ``log_directory``
     receives the check's output. ``report_call`` is called with (call, path) before each call of the check.
 
-    If the check makes no call for ``deadline_seconds``, it is killed and reported as blocked. If the kernel does not
-    release the process, the process is left running and reported.
+    If the check makes no call for ``deadline_seconds``, its process is killed and the check is reported as blocked. If
+    the kernel does not release the process, the process is left running and reported.
     """
     options = _options(
         second_command=second_command,
@@ -160,9 +160,9 @@ def run_object_check(
     report_call: ReportCall | None = None,
     redactor: Redactor = _NOBODY,
 ) -> Observation:
-    """Run one check of an object store below the prefix ``area`` of the run, and return its observation.
+    """Run one check of an object store below the run's prefix ``area``, and return its observation.
 
-    ``target`` is the target as the user wrote it, for the command that repeats the check.
+    ``target`` is the target as the user wrote it. It appears in the command that repeats the check.
     """
     access = area.access
     options = [f"--share={share:g}", f"--seed={seed}"]
@@ -278,7 +278,7 @@ class _Listener:
         return False
 
     def blocked(self, deadline_seconds: float) -> BlockedCall:
-        """Return the call in which the check is blocked, with the kernel stacks of the check's tasks."""
+        """Return the call in which the check is blocked, with the kernel stacks of all threads of the check."""
         silent = format_seconds(time.monotonic() - self._moved)
         return BlockedCall(
             message=f"no progress for {silent} (--ckpt-io-timeout {format_seconds(deadline_seconds)})",
@@ -289,7 +289,7 @@ class _Listener:
         )
 
     def halted(self) -> str:
-        """Return a sentence if a signal has stopped a process of the check; otherwise empty."""
+        """Return a sentence if a signal has stopped a process of the check; otherwise return an empty text."""
         if (stopped := stopped_among(processes_of_session(self._process.pid))) is None:
             return ""
         return (
@@ -298,7 +298,7 @@ class _Listener:
         )
 
     def waits_for(self) -> str:
-        """Return the check's current call and its duration, as text; empty before the first call."""
+        """Return the check's current call and the duration of this call, as text; empty before the first call."""
         if not self._has_called:
             return ""
         of = f" of {self._path}" if self._path else ""
@@ -312,7 +312,7 @@ class _Listener:
             return None
 
     def describe_end(self) -> str:
-        """Return how the check's process ended, as text. Used if the check reported no observation."""
+        """Return a text on how the check's process ended, for a check that reported no observation."""
         code = self._process.returncode
         text = "\n".join(self._says).strip()[-_LAST_WORDS:]
         # The last line of a traceback is the error; the lines above it show where.
@@ -324,17 +324,17 @@ class _Listener:
         return f"the check itself broke: {how}" + (f"\n{text}" if "\n" in text else "")
 
     def close(self) -> None:
-        """Read the last messages and close the pipes."""
+        """Read the remaining output and close the pipes."""
         for stream in self._streams:
             while self._read(stream is self._process.stdout, stream.fileno()):
                 pass
             stream.close()
 
     def _read(self, is_result: bool, descriptor: int) -> bytes | None:
-        """Read and return new output of the check.
+        """Read and return new output of the check from a pipe.
 
-        Return None if there is no new output yet, and empty bytes at the end of the output. If ``is_result``, the
-        output is a part of the check's result; otherwise it contains calls and messages.
+        Return None if there is no new output yet, and empty bytes at the end of the output. If ``is_result``, the pipe
+        carries the check's result; otherwise it carries calls and messages.
         """
         try:
             data = os.read(descriptor, _READ_BYTES)
@@ -391,7 +391,7 @@ def _environment(run_id: str) -> dict[str, str]:
 
 
 class Observations:
-    """The observations of one run. A missing check is performed when its observation is requested."""
+    """The observations of one run. If a check has not run yet, it runs when its observation is requested."""
 
     def __init__(self, context: LaunchContext, observer: Observer | None = None) -> None:
         self._context = context
@@ -399,7 +399,7 @@ class Observations:
         self._standing: DirectoryIdentity | None = None
 
     def observation(self, check: Check) -> Observation:
-        """Return the observation of a check. If the check has not run yet, perform it."""
+        """Return the observation of a check. If the check has not run yet, run it."""
         file = self._context.directory / "observations" / f"{check.name}.json"
         # Checks that take the target or its space from others, and timed checks, run alone; others run in parallel.
         with self._lock(alone=check.needs in ("power cut", "small directory") or check.is_timed), self._claimed(check):
@@ -429,7 +429,7 @@ class Observations:
         write_atomically(file, json.dumps(self._context.redactor.plain(to_plain(seen)), indent=1) + "\n")
 
     def _silent_since(self) -> str | None:
-        """Return the name of the check that blocked, if the target still does not answer; otherwise None."""
+        """Return the name of an earlier check that blocked, if the target still does not answer; otherwise None."""
         blocked = self._logs / _BLOCKED
         area = self._context.run_area
         if not blocked.exists() or "paths" not in self._context.target.capabilities:
@@ -443,18 +443,18 @@ class Observations:
         return None
 
     def _lost(self, second: SecondClient) -> str:
-        """Return why a second mount does not show the run's files; empty if it does.
+        """Return why a second mount does not show the run's files; empty if it shows them.
 
-        For a client on another host, return an empty text, because the check itself reports a lost host.
+        If the second client is another host, return an empty text, because the check itself reports a lost host.
         """
         return "" if second.command else fault_of_second_mount(Path(second.directory), self._context.run_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
-        """Return ``seen``, or "not run" if an earlier check has already reported with this error that the target no
-        longer works.
+        """Return ``seen``, or "not run" if an earlier check reported that the target no longer works.
 
-        The error does not prove that the target no longer works: after EIO a full volume may accept files again. So
-        the target is tested as well. If ``seen`` contains trials, it is returned unchanged.
+        The observation becomes "not run" under these conditions. ``seen`` and the earlier check have the same fatal
+        error, such as EIO, and a test of the target also fails. The test is necessary because a full volume may accept
+        files again after EIO. If ``seen`` contains trials, it is returned unchanged.
         """
         if seen.errno not in _ENDS or not self._has_ended(check):
             return seen
@@ -477,9 +477,9 @@ class Observations:
         )
 
     def _has_ended(self, check: Check) -> bool:
-        """Return whether the storage of a check no longer answers or no longer accepts a file.
+        """Return whether the storage that a check uses no longer answers or no longer accepts a file.
 
-        Called after an error. For an object store, return True without a test: the error decides.
+        Called after a fatal error. For an object store, return True without a test, because the error is sufficient.
         """
         area = self._context.small if check.needs == "small directory" else self._context.run_area
         if area is None or check.package == "objects":
@@ -508,9 +508,9 @@ class Observations:
         )
 
     def _of_target(self, check: Check) -> Observation:
-        """Perform a check of a file system and return its observation.
+        """Run a check of a file system and return its observation.
 
-        If the run's directory is replaced before or during the check, return the observation "not run".
+        If the run's directory has been replaced before or during the check, return the observation "not run".
         """
         before = self._replaced()
         observation = None if before else self._of_files(check)
@@ -521,7 +521,7 @@ class Observations:
         return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_UNMOUNTED)
 
     def _replaced(self) -> str:
-        """Return a sentence if the run's directory has been replaced; otherwise empty."""
+        """Return a sentence if the run's directory has been replaced; otherwise return an empty text."""
         area = self._context.run_area
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
@@ -576,8 +576,9 @@ class Observations:
 
     @contextlib.contextmanager
     def _claimed(self, check: Check) -> Iterator[None]:
-        """Let only one worker of pytest-xdist perform this check. A waiting worker then finds the result in the
-        file.
+        """In the ``with`` block, let only this pytest-xdist worker run the check.
+
+        A worker that has waited for the block reads the result from the file.
         """
         self._logs.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"{check.name}.log").open("a") as log:

@@ -1,10 +1,10 @@
-"""The other hosts of a run: tests whether ssh reaches them, and ends processes that failed launches left on them.
+"""Tests whether ssh reaches the other hosts of a run, and ends processes that failed launches left on these hosts.
 
-If ssh does not reach a host, a launcher waits for minutes and names only one host or none. So all hosts are tried in
-parallel before the launch. A host counts as unreached only if ssh itself fails (exit code 255). If a login is slow, the
-launcher waits for it.
+If ssh does not reach a host, a launcher waits for minutes and then names at most one host. Therefore ssh to all hosts
+is tried in parallel before the launch. A host counts as unreached only if ssh itself fails (exit code 255). A slow
+login does not count as a failure, because the launcher waits for it.
 
-As long as ranks on other hosts may write, no files are removed and no measurement begins.
+While processes on other hosts may still write, no files are removed and no measurement begins.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 30.0, 90.0
 
 
 def unreached_by_ssh(launcher: Launcher, run_id: str, seconds: float = REACH_SECONDS) -> dict[str, str]:
-    """Return {host: reason} for the launcher's hosts that ssh does not reach; empty if the launcher does not use ssh.
+    """Return {host: reason} for the launcher's hosts that ssh does not reach.
 
-    A host that never answers is reported after ``seconds``. A host that refuses the connection is tried three times.
+    The result is empty if the launcher does not use ssh. The test takes about ``seconds`` at most. A host that refuses
+    the connection is tried three times.
     """
     environment = launcher.environment(run_id, scratch="")
     shell = _ssh_of(launcher, environment)
@@ -107,7 +108,7 @@ def _ssh_message(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 def _is_here(host: str) -> bool:
-    """Return whether ``host`` is this host. A launcher starts ranks here without ssh."""
+    """Return whether ``host`` is this host. A launcher starts ranks on this host without ssh."""
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
@@ -117,10 +118,10 @@ def _is_here(host: str) -> bool:
 
 
 def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
-    """Return the time within which a host must confirm that the run's processes on it have ended, in seconds.
+    """Return the seconds within which a host must confirm that it runs no more processes of the run.
 
-    For mpiexec this is the deadline, but at least 30 s and at most 90 s. For other launchers it is 90 s: if a
-    scheduler has lost a host, the other hosts confirm late.
+    For mpiexec this time is ``deadline_seconds``, limited to the range from 30 s to 90 s. For other launchers it is 90
+    s: if a scheduler has lost a host, the remaining hosts confirm late.
     """
     if not launcher.is_mpiexec:
         return _LONGEST_SECONDS
@@ -128,9 +129,10 @@ def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
 
 
 def may_have_left_processes(run_directory: Path) -> bool:
-    """Return whether a launch of the run ended abnormally, so that its ranks may still run on other hosts.
+    """Return whether any launch of the run ended abnormally, in which case ranks may still run on other hosts.
 
-    An exit code of 0 is not sufficient: Open MPI may return it after it has lost a host.
+    A launch ended normally if its exit code is 0 and all its ranks ended by themselves. The exit code alone is not
+    sufficient: Open MPI may return 0 after it has lost a host.
     """
     for launch in (run_directory / "launches").glob("[0-9]*"):
         try:
@@ -143,8 +145,9 @@ def may_have_left_processes(run_directory: Path) -> bool:
 
 
 def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, seconds: float) -> str:
-    """End the run's processes on ``hosts``. Return why some processes may still run; empty if every host confirms their
-    end.
+    """End the run's processes on ``hosts``. Return why some processes may still run, as text.
+
+    Each host has ``seconds`` to answer. The text is empty if every host confirms that no process of the run remains.
     """
     processes = {}
     # A process that does not end is killed; it removes no files itself.

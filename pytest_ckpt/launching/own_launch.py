@@ -1,4 +1,4 @@
-"""Functions for separate launches, which measure one pattern of one subject: their directory, job and events."""
+"""Functions for separate launches: directory, job and events. A separate launch measures one pattern of one subject."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def name_of_launch(number: int) -> str:
-    """Return the path of a launch's directory, relative to the run directory."""
+    """Return the path of the directory of the launch ``number``, relative to the run directory."""
     return f"launches/{number}"
 
 
 def directory_of_launch(context: LaunchContext, number: int) -> Path:
-    """Return the path of a launch's directory."""
+    """Return the path of the directory of the launch ``number``."""
     return context.directory / name_of_launch(number)
 
 
@@ -51,7 +51,7 @@ class EventsOfLaunch:
         self._began = time.monotonic()
 
     def keep(self, event: Event) -> None:
-        """Append an event to the run's event file. Pass the results of a pattern to the observer as well."""
+        """Append an event to the run's event file. The results of a pattern are also passed to the observer."""
         timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
         with (self._context.directory / "events.jsonl").open("a") as events:
             events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")

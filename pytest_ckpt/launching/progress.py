@@ -38,10 +38,12 @@ _TICK_SECONDS = 0.2
 
 @dataclass(slots=True)
 class Row:
-    """The progress of all steps of one kind for one subject. ``count`` decreases if some steps will never run.
+    """The progress of all steps of one kind for one subject.
 
-    An endurance measurement is one step with many saves; ``part_done`` counts these saves. ``clock_seconds`` is the
-    total time of finished steps with a fixed duration.
+    ``steps`` describes the planned steps. ``count`` is their number; it decreases if some steps will never run.
+    ``done`` is the number of finished steps, and ``seconds`` are their durations. An endurance measurement is one step
+    with many saves; ``part_done`` counts these saves. ``clock_seconds`` is the total time of finished steps with a
+    fixed duration.
     """
 
     steps: Steps
@@ -52,7 +54,7 @@ class Row:
     seconds: list[float] = field(default_factory=list)
 
     def ended(self, seconds: float) -> None:
-        """Record the end of a step."""
+        """Record the end of a step that took ``seconds``."""
         self.done += 1
         self.count = max(self.count, self.done)
         self.seconds.append(seconds)
@@ -66,7 +68,7 @@ class Row:
 
     @property
     def bytes_done(self) -> int:
-        """The bytes of finished steps. For an endurance measurement, these are the bytes of its finished saves."""
+        """The bytes of finished steps. For an endurance measurement, the bytes of its finished saves."""
         if self.steps.parts > 1:
             return self.part_done * self.steps.bytes_each // self.steps.parts
         return self.done * self.steps.bytes_each
@@ -82,8 +84,8 @@ class Row:
 def seconds_left(rows: Sequence[Row], spent_seconds: float) -> float | None:
     """Return the estimated seconds of the remaining steps; None if the time is unknown or no steps remain.
 
-    ``spent_seconds`` is the time spent so far. The pace in bytes of the finished steps is applied to the remaining
-    bytes. Steps with a fixed duration are added.
+    ``spent_seconds`` is the time spent so far. The estimate is the remaining bytes divided by the finished steps' bytes
+    per second. The remaining time of steps with a fixed duration is added.
     """
     done, remaining = sum(row.bytes_done for row in rows), [row for row in rows if row.done < row.count]
     if not done or not remaining:
@@ -105,13 +107,16 @@ def _by_clock(row: Row) -> float:
 
 @dataclass(slots=True)
 class WorkSeconds:
-    """The seconds in which ranks worked on steps, over all launches. The start of the ranks is not included."""
+    """The seconds that ranks have spent on steps, over all launches, without the time to start the ranks.
+
+    ``before`` are the seconds of ended launches. ``since`` is the monotonic time of the present launch's first step.
+    """
 
     before: float = 0.0
     since: float | None = None
 
     def begin(self) -> None:
-        """Record the start of a step. Only the first step of a launch has an effect."""
+        """Record the start of a step. Only the first call in a launch has an effect."""
         self.since = time.monotonic() if self.since is None else self.since
 
     def end(self) -> None:
@@ -120,7 +125,7 @@ class WorkSeconds:
 
     @property
     def seconds(self) -> float:
-        """All seconds of work so far."""
+        """The seconds that ranks have spent on steps so far."""
         return self.before + (time.monotonic() - self.since if self.since is not None else 0.0)
 
 
@@ -132,12 +137,12 @@ class _Launched:
 
 
 class Progress:
-    """Counts all steps and checks of a run and prints its progress.
+    """Counts all steps and checks of a run and prints the run's progress.
 
     ``steps`` are the steps of all subjects that will be measured; ``checks`` is the number of behaviour checks.
-    ``write`` prints text with its own line ends. ``fresh_line`` ends a line that other code has begun. If ``live``, a
-    line may be overwritten. Steps that will not run, for example after a launch has failed, are subtracted from the
-    total.
+    ``write`` prints a text unchanged and adds no line end. ``fresh_line`` ends a line that other code has begun. If
+    ``live``, a line may be overwritten. Steps that will not run, for example after a failed launch, are subtracted from
+    the total.
     """
 
     def __init__(
@@ -166,7 +171,7 @@ class Progress:
 
     @property
     def total(self) -> int:
-        """The total number of steps and checks, as far as it is known."""
+        """The total number of steps and checks, as far as the number is known."""
         return self._checks + sum(row.count for row in self._rows.values())
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
@@ -214,7 +219,10 @@ class Progress:
         self._now(f"check {name}")
 
     def checked(self, name: str, seconds: float) -> None:
-        """Show that a behaviour check has ended. Pytest may print the outcome on the same line."""
+        """Show that a behaviour check has ended.
+
+        The text has no line end, so that pytest may print the outcome on the same line.
+        """
         self._checks_done += 1
         self._checks = max(self._checks, self._checks_done)
         self._line(f"[{self.done}/{self.total}] check {name}: {format_seconds(seconds)} ", end="")
@@ -266,7 +274,10 @@ class Progress:
         )
 
     def _ceilings(self, event: CeilingsMeasured) -> None:
-        """If the hosts are too slow for SAVE or LOAD even without storage, print this before the first save."""
+        """Print a notice before the first save if the hosts cannot reach the rate that SAVE or LOAD requires.
+
+        The event contains the rates that the hosts reach without storage.
+        """
         planned = self._planned[event.subject]
         demand, hosts = planned.demand, counted(len(event.ceilings), "host")
         makes = sum(ceiling.makes_bytes_per_second for ceiling in event.ceilings)
@@ -300,9 +311,9 @@ class Progress:
             self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._remaining()}")
 
     def _of_separate_launch(self, row: Row, found: Changed) -> None:
-        """If the results ``found`` of a separate launch contain a further trial, print a line.
+        """If the results of a separate launch contain a new trial, print a line with the trial's last operation.
 
-        The line contains the last operation of the trial.
+        ``found`` contains all results of the launch so far.
         """
         if isinstance(found, Upgrade):
             done = list(found.operations[-1:])
@@ -331,10 +342,9 @@ class Progress:
         return f"[{self.done}/{self.total}]"
 
     def _remaining(self) -> str:
-        """Return the remaining time of the steps and the number of remaining checks, as text; empty if the time is
-        unknown.
+        """Return the remaining time of the steps and the number of remaining checks, as text.
 
-        The time of the checks is not estimated.
+        The text is empty if the time is unknown. The time of the checks is not estimated.
         """
         rows = list(self._rows.values())
         seconds = seconds_left(rows, self._spent.seconds)
@@ -352,8 +362,9 @@ class Progress:
         return [row for (of, _), row in self._rows.items() if of == subject]
 
     def _drop(self, subjects: Collection[Subject], *, has_failed: bool = False) -> None:
-        """Subtract the missing steps of ``subjects``. If ``has_failed``, also subtract the steps of their separate
-        launches.
+        """Subtract the steps of ``subjects`` that will not run from the total.
+
+        Steps of separate launches are subtracted only if ``has_failed``.
         """
         for subject in subjects:
             for row in self._rows_of(subject):

@@ -1,9 +1,12 @@
 """Watches the ranks of a launch, and reports ranks that failed, make no progress or are too slow.
 
-The deadline ends an operation without progress. It does not end an operation that transfers a few kilobytes from time
-to time. So an operation also has a maximum time: 50 deadlines (4 h by default) or ten times its limit, whichever is
-longer. After a fifth of the maximum time, a rank is reported if the operation would take longer than the maximum at
-the rank's present pace. With the defaults, storage that takes 100 times a limit of two minutes is still measured.
+The deadline ends an operation that makes no progress. An operation that transfers a few kilobytes from time to time
+would never reach the deadline. Therefore an operation also has a maximum time. The maximum is 50 deadlines (4 h by
+default) or ten times the operation's time limit, whichever is longer.
+
+After a fifth of the maximum time, the watchdog estimates the total time from the rank's present pace. If the estimate
+exceeds the maximum, the rank is reported. With the defaults, storage that takes 100 times a limit of two minutes is
+still measured.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ _START_SECONDS = 60.0
 class Allowance:
     """The maximum time of a subject's saves or loads, and the bytes of each rank's own files.
 
-    In some patterns a rank loads files of other ranks; the bytes of its own files are then an estimate.
+    ``seconds`` is the maximum time of one operation, and ``why`` explains it. In some patterns a rank loads files of
+    other ranks; ``rank_bytes`` is then only an estimate of the bytes that the rank loads.
     """
 
     seconds: float
@@ -63,8 +67,9 @@ class Allowance:
     rank_bytes: tuple[int, ...]
 
     def exceeded_by(self, rank: int, moved: int, seconds: float) -> str:
-        """Return a sentence if a rank that moved ``moved`` bytes in ``seconds`` would exceed the maximum time;
-        otherwise empty.
+        """Return a sentence if a rank would exceed the maximum time at its present pace; otherwise empty.
+
+        The rank has moved ``moved`` bytes in ``seconds``.
         """
         # Without any progress, the deadline decides.
         if not moved or seconds < self.seconds * _WAITED_SHARE:
@@ -84,7 +89,7 @@ Allowances = Mapping[tuple["Subject", "Action"], Allowance]
 
 
 def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: float) -> Allowances:
-    """Return the maximum time of each subject's saves and loads in a launch that measures ``checkpoints``."""
+    """Return the maximum times of each subject's saves and of its loads, for a launch that measures ``checkpoints``."""
     allowances: dict[tuple[Subject, Action], Allowance] = {}
     patient = MAXIMUM_DEADLINES * deadline_seconds
     for planned in checkpoints:
@@ -102,11 +107,11 @@ def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: fl
 
 @dataclass(slots=True)
 class Pace:
-    """The pace of a rank in its present operation: the bytes transferred and the seconds spent.
+    """The pace of one lane of a rank in its present operation: the bytes transferred and the seconds spent.
 
     A rank has one lane for its own work, and a lane for each concurrent activity, such as background saves. Each lane
-    has a separate pace. Time in which the rank waits for other ranks, and time between two steps of a load, is
-    excluded.
+    has its own `Pace`. The seconds exclude the time in which the rank waits for other ranks. They also exclude the time
+    between two steps of a load.
     """
 
     operation: OperationRef | None = None
@@ -126,7 +131,7 @@ class Pace:
             self.moved += now.progress[0] - before.progress[0]
 
     def exceeds(self, allowances: Allowances, rank: int) -> str:
-        """Return a sentence if the present operation is too slow; otherwise empty."""
+        """Return a sentence if the present operation of ``rank`` is too slow; otherwise return an empty text."""
         at = self.operation
         allowed = allowances.get((at.subject, at.action)) if at else None
         return allowed.exceeded_by(rank, self.moved, self.seconds) if allowed else ""
@@ -134,10 +139,10 @@ class Pace:
 
 @dataclass(slots=True)
 class _Lane:
-    """One lane of a rank (see `Pace`). All times are monotonic.
+    """The state of one lane of a rank (see `Pace`). All times are monotonic.
 
-    ``last_event`` is the time of the last report, ``moved`` the time of the last progress. ``began`` is the time of the
-    first report of the present operation. ``doing`` is the last report.
+    ``last_event`` is the time of the last report. ``moved`` is the time of the last progress. ``began`` is the time of
+    the first report of the present operation. ``doing`` is the last report.
     """
 
     last_event: float
@@ -160,15 +165,15 @@ class _RankState:
 
     @property
     def slowest(self) -> _Lane:
-        """The lane (see `Pace`) that has shown no progress for the longest time."""
+        """The lane (see `Pace`) without progress or without a report for the longest time."""
         return min(self.lanes.values(), key=lambda lane: lane.since)
 
 
 class RankWatchdog:
-    """Watches the ranks of one launch. A rank without a message or without progress for ``deadline_seconds`` has
-    failed.
+    """Watches the ranks of one launch.
 
-    ``allowances`` limit the total time of each operation.
+    A rank fails if it sends no message or makes no progress for ``deadline_seconds``. ``allowances`` limit the total
+    time of each operation. ``processes`` is the number of ranks. ``local_host`` is the name of this host.
     """
 
     def __init__(
@@ -228,14 +233,12 @@ class RankWatchdog:
     def add_exit(self, rank: int, ended: float) -> None:
         """Record that a rank's connection ended at the time ``ended``.
 
-        If several ranks end without a final message, the rank with the earliest time is reported as the cause.
+        If several ranks end without a final message, the rank whose connection ended first is reported as the cause.
         """
         self._exits.append((ended, rank))
 
     def hung(self) -> Failure | None:
-        """Return the failure of a rank that has not started, is blocked or is too slow; None if there is no such
-        rank.
-        """
+        """Return the failure of a rank that has not started, is blocked or is too slow; otherwise None."""
         now = time.monotonic()
         allowed = max(self._deadline, _START_SECONDS)
         if len(self._ranks) < self._processes:
@@ -276,8 +279,8 @@ class RankWatchdog:
     def waits_for(self) -> str:
         """Return a sentence on the rank for which the launch waits.
 
-        If all ranks have started, this is the rank that has gone longest without progress. The sentence states that
-        the rank makes no progress only after two equal reports. After a single report, it states the age of this
+        If all ranks have started, this rank is the one without progress for the longest time. The sentence states "no
+        progress" only after two equal reports of the rank. After a single report, the sentence states the age of the
         report.
         """
         now = time.monotonic()
@@ -303,8 +306,9 @@ class RankWatchdog:
         return f"{begins}{format_seconds(round(now - lane.began))}; {who} was {last} {reported} ago"
 
     def _too_slow(self) -> Failure | None:
-        """Return the failure of a rank that makes progress but exceeds the maximum time of its operation; otherwise
-        None.
+        """Return the failure of a rank that is too slow; None if there is no such rank.
+
+        Such a rank makes progress, but would exceed the maximum time of its operation.
         """
         for number, state in self._ranks.items():
             for lane in state.lanes.values():
@@ -313,16 +317,17 @@ class RankWatchdog:
         return None
 
     def may_be_tried_again(self, failure: Failure) -> bool:
-        """Return whether a failed launch can be repeated: no rank has sent a message, and all processes of the
-        launch have ended.
+        """Return whether a launch with the failure ``failure`` can be repeated.
+
+        It can be repeated if no rank has sent a message and all processes of the launch have ended.
         """
         has_no_reports = failure.rank is None and not self._ranks and not self._failures
         return failure.kind == "launch" and has_no_reports and not failure.stack
 
     def ended(self, exit_code: int, launcher_output: str) -> Failure | None:
-        """Return the failure of a launch that has ended; None if it ended normally.
+        """Return the failure of a launch that has ended; None if the launch ended normally.
 
-        ``launcher_output`` is the launcher's output.
+        ``exit_code`` and ``launcher_output`` are the launcher's exit code and output.
         """
         lost_host = self._lost_host(launcher_output)
         if self._failures:
@@ -358,7 +363,10 @@ class RankWatchdog:
         return Failure(kind="killed" if started else "launch", message=f"{how}: {output}")
 
     def _of_task(self, first: re.Match[str], launcher_output: str) -> Failure:
-        """Return the failure that Slurm's messages describe: the cancelled job, or the first task that ended."""
+        """Return the failure that Slurm's messages describe: the job was cancelled, or a task ended first.
+
+        ``first`` is the first message in ``launcher_output`` on a task that a signal ended.
+        """
         cancelled = _CANCELLED.search(launcher_output)
         if cancelled and first["signal"] == _REQUESTED_TO_END:
             why = "at its time limit" if cancelled[1] else "from outside"
@@ -377,7 +385,7 @@ class RankWatchdog:
         return _with_place(state.slowest if state.lanes else None, failure)
 
     def _first_exit(self) -> int:
-        """Return the rank whose connection has the earliest end (the time that `add_exit` received)."""
+        """Return the rank whose connection ended first, according to the times passed to `add_exit`."""
         return min(self._exits)[1]
 
     def _of_first_exit(self, message: str) -> Failure:
@@ -389,7 +397,7 @@ class RankWatchdog:
         return _with_place(state.slowest, Failure(kind="killed", message=message, rank=number, host=state.host))
 
     def _lost_host(self, launcher_output: str) -> Failure | None:
-        """Return the failure of a host that the launcher lost while ranks were running; None if there is no such host.
+        """Return the failure of a host that the launcher lost while ranks were running; None without such a host.
 
         The failure names the first rank of the host.
         """

@@ -54,7 +54,7 @@ class Observer:
 
 
 class HookFailed(Exception):  # noqa: N818 - not an error of ours
-    """A plugin's hook raised an error. The message names plugin and hook; ``trace`` is the traceback."""
+    """A plugin's hook raised an error. The message names the plugin and the hook; ``trace`` is the traceback."""
 
     def __init__(self, message: str, trace: str = "") -> None:
         super().__init__(message)
@@ -73,13 +73,14 @@ class LaunchHooks:
         """Called before the ranks that measure ``subjects`` are started. Raises HookFailed if a hook fails."""
 
     def after(self, measurement: Measurement) -> None:
-        """Called with each measurement, including failed ones, after the ranks have ended. Raises HookFailed if a hook
-        fails.
+        """Called with each measurement, including failed ones, after the ranks have ended.
+
+        Raises HookFailed if a hook fails.
         """
 
 
 class Recorder:
-    """Writes the events of a launch to a file, and each measurement to a file when it is complete."""
+    """Writes the events of a launch to a file, and each complete measurement to a separate file."""
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class Recorder:
         events.touch()
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Record the duration of a stage before the start of the ranks."""
+        """Record ``seconds`` as the duration of a stage that ended before the start of the ranks."""
         self._stages[stage] = seconds
 
     def record(self, event: Event) -> None:
@@ -133,12 +134,12 @@ class Recorder:
         self._observer.record(event)
 
     def close(self, failure: Failure | None) -> None:
-        """Write the measurement that the end of the launch interrupted, although it is incomplete.
+        """Write the incomplete measurement that the end of the launch interrupted, with the failure.
 
         If the launch ended before the measurement of its first subject, the measurements of all its subjects are
-        written as failed: a repeated launch would end the same way. A launch without a complete measurement has
-        failed even if ``failure`` is None. If the launch ended between two subjects, a later launch measures the
-        rest.
+        written as failed. The reason is that a repeated launch would end the same way. If the launch ended between two
+        subjects, a later launch measures the remaining subjects. A launch without a complete measurement has failed,
+        even if ``failure`` is None.
         """
         unfinished = [s for s in self._planned if not self._file_of(s).exists()]
         if failure is None:
@@ -174,7 +175,10 @@ def measurement_of(
     stages: dict[str, float],
     failure: Failure | None,
 ) -> Measurement:
-    """Return the measurement of a subject from the events that rank 0 reported, even if it is incomplete."""
+    """Return the measurement of a subject from the events that rank 0 reported.
+
+    The measurement is incomplete if rank 0 reported no end. ``stages`` is {stage: seconds}.
+    """
     whole, end = planned.layout, stated.end
     ranks = end.ranks if end else ()
     return Measurement(
@@ -216,7 +220,7 @@ def measurement_of(
 
 
 def write_atomically(file: Path, text: str) -> None:
-    """Write a file in one step: readers find the complete new file or the previous content."""
+    """Replace the content of a file in one step: a reader sees the complete new text or the previous content."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     try:

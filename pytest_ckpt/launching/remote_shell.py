@@ -1,11 +1,12 @@
 """A remote shell for Open MPI's launcher, for hosts whose users have different login shells.
 
-Called as ``python remote_shell.py HOST WORD…``. The launcher writes all its commands for one shell: the user's shell
-here, or the first remote shell that it detects (observed with Open MPI 5.0.11). This program reports sh to the
-launcher, and passes each command as one quoted argument to sh, which every login shell forwards unchanged.
+Called as ``python remote_shell.py HOST WORD…``. The launcher writes all its commands for one kind of shell: the user's
+shell on this host, or the first remote shell that it detects (observed with Open MPI 5.0.11). This program reports sh
+as the shell to the launcher. It passes each command as one quoted argument to sh on the host; every login shell
+forwards this argument unchanged.
 
-The launcher also passes the paths of its own programs unquoted. This program quotes paths that contain a space. The
-environment contains these paths, and the command of the user's own remote shell, which this program executes.
+The launcher also passes the paths of its own programs unquoted. This program quotes paths that contain white space. The
+environment contains these paths and the command of the user's own remote shell. This program executes that command.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _OURS = f'sh -c exec\t"${_PYTHON}"\t-I\t-S\t"${_PROGRAM}"\t"$0"\t"$@"'
 
 
 def spaced(program: str) -> list[str]:
-    """Return the directories of the launcher's installation whose path contains white space, the longest first.
+    """Return the launcher's installation directories whose path contains white space, the longest path first.
 
     ``program`` is the path of a program in the installation.
     """
@@ -40,8 +41,9 @@ def spaced(program: str) -> list[str]:
 
 
 def remote_shell_environment(places: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that make the launcher use this remote shell. ``places`` are the paths to
-    quote.
+    """Return the environment variables that make the launcher use this remote shell.
+
+    ``places`` are the paths to quote. ``environment`` may name the user's own remote shell; the default is ssh.
     """
     return {
         AGENT: _OURS,
@@ -56,9 +58,9 @@ def remote_shell_environment(places: Sequence[str], environment: Mapping[str, st
 
 
 def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
-    """Return the arguments of a remote command with the paths ``places`` quoted.
+    """Return the words of a remote command, with the paths ``places`` quoted.
 
-    A path directly after a quote is already quoted. The option that names this program is removed.
+    A path directly after a quotation mark remains unchanged. The option that names this program is removed.
     """
     arguments = list(words)
     for number in range(len(arguments) - 2):
@@ -72,7 +74,7 @@ def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
 
 
 def for_sh(command: str) -> str:
-    """Return a command line that runs ``command`` in sh and that every login shell forwards unchanged.
+    """Return a command line that runs ``command`` in sh. Every login shell forwards the command line unchanged.
 
     ``!`` is escaped, because csh interprets it even within quotes.
     """

@@ -1,6 +1,6 @@
-"""Launches that load a checkpoint with more or fewer ranks than saved it: twice as many and half as many.
+"""Launches that load a checkpoint with twice and with half as many ranks as saved it.
 
-The checkpoint stays on the target between these launches. Before any other launch, files of earlier launches are
+The checkpoint remains on the target between these launches. Before any other launch, files of earlier launches are
 removed.
 """
 
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class ResizedLaunches:
-    """The launches for one subject. ``found`` is the result so far; ``number`` is the number of the first launch."""
+    """The launches that save one subject's checkpoint and load it with other numbers of ranks.
+
+    ``found`` is the result so far; ``number`` is the number of the first launch.
+    """
 
     def __init__(
         self, name: Pattern, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer
@@ -40,8 +43,7 @@ class ResizedLaunches:
     def run(self) -> None:
         """Run the launches and fill ``found``. Stop after the first launch that fails.
 
-        If this cluster cannot start twice or half as many ranks, omit that launch. If it can start neither, do not
-        save.
+        If this cluster cannot start the ranks of a load, omit that load. If both loads are omitted, do not save either.
         """
         saved_by = self._planned.layout.processes
         reasons = {size: self._reason_not_run(size) for size in SIZES}
@@ -58,7 +60,7 @@ class ResizedLaunches:
             self._observer.end()
 
     def end(self, failure: Failure) -> None:
-        """Record a failure. The first recorded failure is kept."""
+        """Record a failure. Only the first recorded failure is kept."""
         self.found = dataclasses.replace(self.found, failure=self.found.failure or failure)
         self._store_results()
 
@@ -73,8 +75,9 @@ class ResizedLaunches:
         )
 
     def _launch(self, size: str, processes: int) -> Failure | None:
-        """Launch ranks that save (``size`` is empty) or load the checkpoint. Return the failure; None if the launch
-        completed.
+        """Launch ``processes`` ranks. Return the failure of the launch; None if the launch completed.
+
+        If ``size`` is empty, the ranks save the checkpoint; otherwise they load it.
         """
         context = self._context
         task = dataclasses.replace(
@@ -95,7 +98,7 @@ class ResizedLaunches:
             raise
 
     def _record(self, event: Event) -> None:
-        """Record an event of rank 0. ``found`` combines the results of the launches that load."""
+        """Record an event of rank 0. Results of loads are combined in ``found``."""
         if isinstance(event, PatternMeasured) and isinstance(event.found, Resized):
             self.found = dataclasses.replace(
                 self.found,

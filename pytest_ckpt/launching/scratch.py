@@ -1,7 +1,8 @@
-"""A temporary directory for the launcher's sockets and shared-memory segments, and the process that removes it.
+"""A temporary directory for the launcher's sockets and shared-memory segments, and its removal.
 
-The process is a child of the controller: ``python -m pytest_ckpt.launching.scratch CONTROLLER LAUNCHER DIRECTORY``. It
-removes the directory after controller and launcher have ended, even if the controller was killed.
+A separate process removes the directory after the controller and the launcher have ended, even if the controller was
+killed. The process is a child of the controller: ``python -m pytest_ckpt.launching.scratch CONTROLLER LAUNCHER
+DIRECTORY``.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _REMOVE_SECONDS = 10.0
 class ScratchDirectory:
     """A new directory for the launcher's sockets and segments. Abandoned directories of earlier runs are removed.
 
-    A directory is abandoned if no process has a lock on it. The process id in the directory's name does not show
-    this: containers that share /dev/shm may number their processes separately.
+    A directory is abandoned if no process has a lock on it. The process id in the directory's name cannot show whether
+    the process still runs: containers that share /dev/shm may number their processes separately.
     """
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class ScratchKeeper:
         )
 
     def remove(self) -> None:
-        """Remove the directory and end the process. Call this after the launcher has ended."""
+        """Remove the directory and end the process. This method must be called after the launcher has ended."""
         self._directory.remove()
         self._process.kill()
         self._process.wait()

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondClient:
-    """A second client of the target. ``directory`` is the target's path on it.
+    """A second client of the target. ``directory`` is the path of the target on this client.
 
-    ``command`` starts a program on the client that performs file calls (its agent); empty if the client is a mount of
-    this host. The agent connects to one of ``ports``; None allows any port. ``unlike`` is the reason why results of
-    this client do not apply to the target; empty if they do.
+    ``command`` starts the agent: a program on the client that performs file calls. It is empty if the client is a mount
+    of this host. The agent connects to one of ``ports``; if ``ports`` is None, any port is allowed. ``unlike`` is the
+    reason why results of this client do not apply to the target; it is empty if the results apply.
     """
 
     directory: str
@@ -44,8 +44,8 @@ def find_second_client(
 ) -> SecondClient | None:
     """Return the second client that the settings name; None if they name none or the target has no paths.
 
-    Raises UsageError if a second mount does not show the run's directory ``area`` or shares its caches with the first
-    mount. Also raises UsageError if the agent of another host was started on this host.
+    Raises UsageError if a second mount does not show the run's directory ``area``, or if the second mount and the first
+    mount share caches. Also raises UsageError if the launcher started the agent of another host on this host.
     """
     if "paths" not in target.capabilities:
         return None
@@ -85,8 +85,8 @@ def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
 def is_elsewhere(command: Sequence[str], ports: tuple[int, int] | None = None) -> bool | None:
     """Return whether ``command`` starts the agent on another host; None if the agent does not answer.
 
-    A launcher may start the agent on this host if its command names no host. The agent connects to one of ``ports``, if
-    given.
+    A launcher whose command names no host may start the agent on this host. The agent connects to one of ``ports``; if
+    ``ports`` is None, any port is allowed.
     """
     client = Client(command, ports=ports)
     try:

@@ -1,11 +1,11 @@
 """Separate launches: each measures one pattern of one subject, after the measurements of all subjects.
 
-A subject is a model and how it is saved. A pattern is an additional scenario of a subject. For most of these patterns
-the controller runs commands that change the storage, such as a fault and its repair. For one pattern, another number of
-ranks loads the checkpoint (`pytest_ckpt.launching.resized_launches`).
+A subject is a model and how it is saved. A pattern is an additional scenario of a subject. In most patterns with
+separate launches, the controller runs commands that change the storage, such as a fault and a repair. In one pattern,
+another number of ranks loads the checkpoint (`pytest_ckpt.launching.resized_launches`).
 
 A new pattern with a separate launch needs a row in `OWN_LAUNCHES` and in `sizing.patterns`. If one of its commands must
-follow another command, it also needs an entry in `launching.command_keeper`.
+follow another command, the pattern also needs an entry in `launching.command_keeper`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ COMMAND_LOG = "commands.jsonl"
 class LaunchOfCommands:
     """A pattern that needs a separate launch because its commands change the storage.
 
-    ``words`` returns the commands from the settings. ``empty`` returns the result before the launch, which contains
-    only these commands. ``fields`` maps a field of the result to the name of the command that this field stores.
-    ``after`` is the field of the result for a command that ended after the ranks.
+    ``words`` returns the pattern's commands from the settings: {command name: command}. ``fields`` is {field of the
+    result: command name}. ``empty`` returns the result before the launch; it contains only the commands. ``after`` is
+    the field of the result for a command that ended after the ranks.
     """
 
     name: Pattern
@@ -54,7 +54,7 @@ class LaunchOfCommands:
     words: Callable[[Settings], Mapping[Command, str | None]]
 
     def commands(self, settings: Settings) -> dict[Command, str]:
-        """Return the text of each command of this pattern from the settings; empty if a command is not set."""
+        """Return {command name: command} of this pattern from the settings. A command that is not set is empty."""
         return {command: words or "" for command, words in self.words(settings).items()}
 
     def launches(
@@ -112,8 +112,9 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
 
 
 class LaunchWithCommands:
-    """The separate launch of one subject: its ranks, and the process that runs the commands. ``found`` is the result so
-    far.
+    """The separate launch of one subject: its ranks, and the process that runs the commands.
+
+    ``found`` is the result so far.
     """
 
     def __init__(
@@ -135,7 +136,8 @@ class LaunchWithCommands:
     def run(self) -> None:
         """Run the launch and fill ``found``.
 
-        If the run is interrupted, first wait for a required command, such as the repair.
+        At the end, even after an interruption, wait until a command that is still required, such as the repair, has
+        ended.
         """
         context, settings = self._context, self._context.settings
         task = dataclasses.replace(
@@ -169,7 +171,7 @@ class LaunchWithCommands:
                 log.rename(self._directory / COMMAND_LOG)
 
     def end(self, failure: Failure) -> None:
-        """Record a failure. The first recorded failure is kept."""
+        """Record a failure. Only the first recorded failure is kept."""
         self._end({"failure": self.found.failure or failure})
 
     def _end(self, changes: Mapping[str, Failure | CommandRun | None]) -> None:

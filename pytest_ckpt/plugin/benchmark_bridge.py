@@ -1,7 +1,8 @@
 """Adds the measured seconds to the results of pytest-benchmark, for its JSON files, storage and comparisons.
 
-The controller appends to the list from which pytest-benchmark creates all its output. The fixture of pytest-benchmark
-is unsuitable: it times a function itself and is disabled under xdist. Contract tests check the list.
+pytest-benchmark creates all its output from one list; pytest's controller process appends the seconds to this list. The
+fixture of pytest-benchmark is unsuitable: it times a function itself and is disabled under pytest-xdist. Contract tests
+check that the list still exists.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ def quieten_benchmark(config: pytest.Config) -> None:
 
 
 def defer_comparison_errors(config: pytest.Config) -> list[str]:
-    """Return a list to which failed comparisons of pytest-benchmark are added, one sentence each.
+    """Return a list to which each failed comparison of pytest-benchmark will add one sentence.
 
-    Without this function, a failed comparison raises an error in pytest's summary, and its traceback follows the
-    verdict.
+    Without this function, a failed comparison would raise an error in pytest's summary. The traceback would then follow
+    the verdict.
     """
     listed: list[str] = []
     plugged = getattr(config, "_benchmarksession", None)
@@ -53,9 +54,9 @@ def defer_comparison_errors(config: pytest.Config) -> list[str]:
 
 
 def add_benchmark(config: pytest.Config, timed: SubjectTimes | None) -> None:
-    """Add the seconds of one test's operations to pytest-benchmark's results.
+    """Add the operations' seconds of one test to pytest-benchmark's results.
 
-    Do nothing if pytest-benchmark is not installed or not enabled.
+    If ``timed`` is None or pytest-benchmark is not installed or not enabled, do nothing.
     """
     benchmarks = config.pluginmanager.get_plugin("pytest-benchmark")
     plugged = getattr(config, "_benchmarksession", None)

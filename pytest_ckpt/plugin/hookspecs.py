@@ -1,10 +1,10 @@
 """The hooks with which a vendor's plugin adds commands, facts, requirements or code. Each hook has a tested example.
 
 A plugin is a ``conftest.py`` in a directory given to pytest, a module given with ``-p``, or an installed package with
-an entry point ``pytest11``. A hook's function declares only the arguments that it needs. It imports classes from
-`pytest_ckpt.vendors`. docs/examples/acme is a complete plugin; docs/writing_a_hook.md explains it.
+an entry point ``pytest11``. The function that implements a hook declares only the arguments that it needs. Plugins
+import classes from `pytest_ckpt.vendors`. docs/examples/acme is a complete plugin; docs/writing_a_hook.md explains it.
 
-The report and the certificate list every plugin that implements one of these hooks, with its version.
+The report and the certificate list every plugin that implements one of these hooks, with the plugin's version.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str 
 
     The command runs on this host, without a shell, at random moments of separate saves and loads (requirement
     FAILOVER). The option ``--ckpt-actions [failover] fault`` has the same effect and takes precedence. A repair command
-    is required: by the hook `pytest_ckpt_repair_command` or by ``--ckpt-actions [failover] repair``. This hook is
-    called once, like `pytest_ckpt_drop_caches`. Example::
+    is required, either from the hook `pytest_ckpt_repair_command` or from ``--ckpt-actions [failover] repair``. This
+    hook is called once, like `pytest_ckpt_drop_caches`. Example::
 
         def pytest_ckpt_fault_command(config, settings):
             return "ssh array-admin fail-drive 7"
@@ -64,11 +64,12 @@ def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that repairs the component that the fault command made fail; None if there is no such command.
+    """Return the command that repairs the component in which the fault command caused a failure.
 
-    The command runs after each fault, even if the run ends early. The next save begins when the command ends; the
-    command need not wait for a rebuild. The option ``--ckpt-actions [failover] repair`` has the same effect and takes
-    precedence. The hook is called once, like `pytest_ckpt_drop_caches`. Example::
+    Return None if this plugin has no such command. The command runs after each fault, even if the run ends early. The
+    next save begins when the command ends; the command may end before a rebuild is complete. The option
+    ``--ckpt-actions [failover] repair`` has the same effect and takes precedence. The hook is called once, like
+    `pytest_ckpt_drop_caches`. Example::
 
         def pytest_ckpt_repair_command(config, settings):
             return "ssh array-admin replace-drive 7"
@@ -79,8 +80,9 @@ def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str
 def pytest_ckpt_launch_command(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that starts the ranks; None if this plugin has no such command.
 
-    {processes} and {hosts} in the command are replaced by their values. The option ``--ckpt-launcher`` has the same
-    effect and takes precedence. The hook is called once, like `pytest_ckpt_drop_caches`. Example::
+    The texts {processes} and {hosts} in the command are replaced by the number of ranks and the hosts. The option
+    ``--ckpt-launcher`` has the same effect and takes precedence. The hook is called once, like
+    `pytest_ckpt_drop_caches`. Example::
 
         import shlex
         import sys
@@ -108,8 +110,9 @@ def pytest_ckpt_environment_facts(config: pytest.Config, settings: Settings) -> 
 def pytest_ckpt_before_measure(config: pytest.Config, subjects: Sequence[str]) -> None:
     """Run code before the launch of the ranks that measure ``subjects``.
 
-    The hook is called in the process that starts the ranks, which may be a worker of pytest-xdist. If it raises an
-    exception, no rank is started and these measurements fail. Its time counts as the stage "hooks". Example::
+    The hook is called in the process that starts the ranks, which may be a worker of pytest-xdist. If the hook raises
+    an exception, no rank is started and the measurements of ``subjects`` fail. The time of the hook counts as the stage
+    "hooks". Example::
 
         from pathlib import Path
 
@@ -121,22 +124,22 @@ def pytest_ckpt_before_measure(config: pytest.Config, subjects: Sequence[str]) -
 
 
 def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -> None:
-    """Run code for each measurement of a launch, after the ranks have ended. ``measurement`` is a copy.
+    r"""Run code for each measurement of a launch, after the ranks have ended. ``measurement`` is a copy.
 
     The hook is also called for a failed measurement, so that the plugin can undo the actions of
-    `pytest_ckpt_before_measure`. ``measurement.failure`` contains the reason. If the hook raises an exception, the
-    measurement fails: met requirements become "not run", and failed requirements stay failed.
+    `pytest_ckpt_before_measure`. ``measurement.failure`` then contains the reason. If the hook raises an exception, the
+    measurement fails: met requirements become "not run", and failed requirements remain failed.
 
-    FAILOVER, UPGRADE, SNAPSHOT and RESHAPED have separate launches. `pytest_ckpt_before_measure` and this hook are
-    called for these launches as well. ``measurement.patterns`` then contains the results, and an exception affects only
-    that requirement. Example::
+    The requirements FAILOVER, UPGRADE, SNAPSHOT and RESHAPED have separate launches. `pytest_ckpt_before_measure` and
+    this hook are called for these launches as well. ``measurement.patterns`` then contains the results of the launch.
+    An exception then affects only the requirement of the launch. Example::
 
         import json
 
         def pytest_ckpt_after_measure(config, measurement):
             seconds = [operation.seconds for operation in measurement.of_kind("save")]
             with open("acme.jsonl", "a") as log:
-                log.write(json.dumps({"subject": str(measurement.subject), "save_seconds": seconds}) + "\\n")
+                log.write(json.dumps({"subject": str(measurement.subject), "save_seconds": seconds}) + "\n")
     """
 
 
@@ -173,11 +176,11 @@ def pytest_ckpt_requirements(  # type: ignore[empty-body]
 
 
 def pytest_ckpt_engines(config: pytest.Config) -> Sequence[EngineSpec]:  # type: ignore[empty-body]
-    """Return additional engines. The option ``--ckpt-engine`` chooses an engine by its name.
+    """Return additional engines. The option ``--ckpt-engine`` chooses an engine by the engine's name.
 
-    ``make`` names a function as "module:function". The ranks import the module, so it must be installed or on
-    PYTHONPATH. A package can also name an engine by an entry point in the group ``pytest_ckpt.engines``, without a
-    hook. The hook is called once, by the controller, before the first write. Example::
+    ``make`` names a function as "module:function". The ranks import the module, so the module must be installed or on
+    PYTHONPATH. Instead of this hook, a package can name an engine by an entry point in the group
+    ``pytest_ckpt.engines``. The hook is called once, by the controller, before the first write. Example::
 
         from pytest_ckpt.vendors import EngineSpec, MemoryRule
 
@@ -197,7 +200,7 @@ def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type:
     """Return additional kinds of targets. The option --ckpt-target=scheme://… chooses a kind by its scheme.
 
     A run on a plugin's target is a rehearsal and cannot be certified. The commands `pytest-ckpt plan` and `pytest-ckpt
-    doctor` call no hooks. To use the target in them, name its TargetSpec by an entry point in the group
+    doctor` call no hooks. If these commands must know the target, name its TargetSpec by an entry point in the group
     ``pytest_ckpt.targets``. The hook is called once, when the run begins. Example::
 
         from pytest_ckpt.vendors import TargetSpec
@@ -210,8 +213,8 @@ def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type:
 def pytest_ckpt_suites(config: pytest.Config, settings: Settings) -> Sequence[str | Path]:  # type: ignore[empty-body]
     """Return directories or files of additional tests.
 
-    If the command names no tests, they run in addition to pytest-ckpt's own tests. The hook is called in every process
-    of the run. Example::
+    If the command line names no tests, the additional tests run as well as pytest-ckpt's own tests. The hook is called
+    in every process of the run. Example::
 
         from pathlib import Path
 
@@ -221,10 +224,11 @@ def pytest_ckpt_suites(config: pytest.Config, settings: Settings) -> Sequence[st
 
 
 def pytest_ckpt_report_sections(config: pytest.Config, document: dict[str, Any]) -> Sequence[Section]:  # type: ignore[empty-body]
-    """Return sections with text and tables. They appear at the end of the certificate, under the plugin's name.
+    """Return sections with text and tables for the end of the certificate. They appear under the plugin's name.
 
     ``document`` is a copy of the report, in the form of report.json. HTML in the sections is escaped. If the hook
-    raises an exception, the certificate states the exception instead of the sections; verdicts do not change. Example::
+    raises an exception, the certificate contains the exception in place of the sections. Verdicts do not change.
+    Example::
 
         from pytest_ckpt.vendors import Section
 

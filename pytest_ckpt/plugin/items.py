@@ -1,4 +1,4 @@
-"""The tests of a run, one for each requirement and each of its subjects, and the measurements that the tests need."""
+"""The tests of a run: one for each requirement and subject. Also the measurements that the tests need."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SuiteFile(pytest.File):
     """A test file of ``suites/``. Its tests are created from the run's catalogue, without an import of the file."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the tests of this suite: one for each of its requirements in the run and each subject."""
+        """Yield the tests of this suite: one for each requirement of the suite that is in the run, and each subject."""
         for requirement in self.config.stash[RUN].catalogue.values():
             if not requirement.plugin and _place_of(requirement)[0].stem == self.path.stem:
                 yield from _items_of(requirement, self)
@@ -52,12 +52,12 @@ class SuiteFile(pytest.File):
 class PluginFile(pytest.File):
     """A file in which a plugin defines requirements.
 
-    The requirements become tests even if the command names other files. They do not become tests if the command names
-    only single tests (``::``).
+    The requirements become tests even if the command line names other files. If the command line names only single
+    tests (``::``), the requirements do not become tests.
     """
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the tests of this file: one for each of its requirements in the run and each subject."""
+        """Yield the tests of this file: one for each requirement of the file that is in the run, and each subject."""
         for requirement in self.config.stash[RUN].catalogue.values():
             if requirement.plugin and _place_of(requirement)[0] == self.path:
                 yield from _items_of(requirement, self)
@@ -73,7 +73,7 @@ def items_of_plugins(session: pytest.Session) -> list[pytest.Item]:
 class RequirementItem(pytest.Item):
     """The test of one requirement on one subject.
 
-    Its name contains the requirement's id, so ``-k REPEAT`` selects the tests of REPEAT.
+    The test's name contains the requirement's id, so ``-k REPEAT`` selects the tests of REPEAT.
     """
 
     def __init__(self, *, requirement: Requirement, subject: str, **of_pytest: Any) -> None:
@@ -81,10 +81,10 @@ class RequirementItem(pytest.Item):
         self.requirement, self.subject = requirement, subject
 
     def runtest(self) -> None:
-        """Measure the subject and judge the requirement on it.
+        """Measure the subject and judge the requirement on the measurement.
 
-        The test fails if a required requirement is not met. It is skipped if the requirement is undecided or waived. A
-        failed advisory requirement does not fail the test; pytest shows it with the status "advisory".
+        The test fails if a required requirement is not met. The test is skipped if the requirement is undecided or
+        waived. A failed advisory requirement does not fail the test; pytest shows the test with the status "advisory".
         """
         run = self.config.stash[RUN]
         try:
@@ -201,7 +201,7 @@ def _observer(session: pytest.Session) -> Observer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Selection:
-    """The subjects that the selected tests need, and the number of checks that these tests will run."""
+    """The subjects that the selected tests need, and the number of behaviour checks that these tests will run."""
 
     subjects: frozenset[str]
     checks: int

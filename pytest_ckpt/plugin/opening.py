@@ -1,4 +1,4 @@
-"""Opens a run in pytest's controller process, or joins the open run in a worker process of pytest-xdist."""
+"""Opens a run in pytest's controller process. A worker process of pytest-xdist joins the open run."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ _PARTS = ("pytest-ckpt-fixtures", "pytest-ckpt-late", "pytest-ckpt-verdicts")
 
 
 def open_session(config: pytest.Config, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
-    """Open a run, preview it, or join it as a worker of pytest-xdist. Raises UsageError for invalid settings or
-    plugins.
+    """Open a run or preview it. In a worker of pytest-xdist, join the open run.
 
-    ``given`` are the options of the command line; ``ini`` are the options of pytest's configuration files.
+    ``given`` are the options of the command line; ``ini`` are the options of pytest's configuration files. Raises
+    UsageError if settings or plugins are invalid.
     """
     if off := [name for name in _PARTS if config.pluginmanager.is_blocked(name)]:
         raise UsageError(
@@ -111,7 +111,7 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
 
 
 def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
-    """In a worker of pytest-xdist, return the context of the run that the controller has opened."""
+    """Return the context of the run that the controller has opened. Called in a worker of pytest-xdist."""
     packed = config.workerinput[PACKED]  # type: ignore[attr-defined]
     run = unpack(packed)
     extras: tuple[Requirement, ...] = ()
@@ -126,9 +126,10 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
 
 
 def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
-    """Select all suites if the command names no tests. Otherwise replace the suites' module names by their paths.
+    """If the command line names no tests, select all suites. Otherwise replace the suites' module names by their paths.
 
-    Suites of plugins are included. In a checkout of pytest-ckpt, its own suites are used.
+    ``suites`` are the suites of plugins; they are selected as well. In a checkout of pytest-ckpt, the suites of the
+    checkout are used.
     """
     ours = resources.directory("suites")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
@@ -154,7 +155,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
-    """Until pytest ends, print the reason for each wait if nothing else was printed for some time."""
+    """Until pytest ends, print the reason for a wait during which nothing else was printed for some time."""
     lines = TerminalLines(config)
     if lines.is_shown:
         telling = contextlib.ExitStack()
@@ -163,8 +164,9 @@ def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
 
 
 class _LatePlugins:
-    """Refuses plugins that are registered after the run was opened: some of their hooks should already have been
-    called.
+    """Refuses plugins that are registered after the run was opened.
+
+    Some hooks of such a plugin should already have been called.
     """
 
     def __init__(self, config: pytest.Config) -> None:

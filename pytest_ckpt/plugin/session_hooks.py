@@ -1,6 +1,6 @@
 """The hook functions of this plugin that pytest calls.
 
-Without a target they import only the table of options, so that other pytest runs stay fast.
+If pytest runs without a target, this module imports only the table of options, so that other pytest runs remain fast.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Generator[None, object, object]:
-    """Refuse unknown options with the prefix of pytest-ckpt, after every plugin has declared its options."""
+    """Refuse unknown options with the prefix of pytest-ckpt. Called after every plugin has declared its options."""
     result = yield
     if any(word.startswith(_OURS) for word in args):
         _, unknown = parser.parse_known_and_unknown_args(args)
@@ -102,7 +102,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Create the tests of a suite's file from the catalogue, even if the file does not match ``python_files``."""
+    """Create the tests of a suite's file from the run's catalogue, even if the file does not match ``python_files``."""
     collectors = yield
     # For other files, the cost is one comparison of the name.
     if RUN not in parent.config.stash or not file_path.name.startswith("test_"):
@@ -116,9 +116,9 @@ def pytest_collect_file(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """If there is no target, fail the collection of a suite in a worker of pytest-xdist.
+    """In a worker of pytest-xdist, fail the collection of a suite if there is no target.
 
-    The worker reports a failed collection, because it cannot end the run itself.
+    A worker cannot end the run itself. It can only report a failed collection.
     """
     if hasattr(metafunc.config, "workerinput") and _is_requirement(metafunc.definition):
         raise pytest.UsageError(_NO_TARGET)
@@ -126,8 +126,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by -k or --deselect
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the tests of plugins and report errors of the collection. Refuse tests of the suites if there is no
-    target.
+    """Add the tests of plugins, and report errors of the collection.
+
+    If there is no target, tests of the suites are refused.
     """
     if RUN not in config.stash:
         if any(map(_is_requirement, items)):
@@ -150,7 +151,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 def _is_requirement(item: pytest.Item) -> bool:
     """Return whether pytest itself has collected this item from a function that defines a requirement.
 
-    In a run, the catalogue creates the tests instead.
+    In a run with a target, the items are created from the run's catalogue instead.
     """
     # If a function was decorated as a requirement, this module has already been imported.
     module = sys.modules.get("pytest_ckpt.judging.requirement")
@@ -173,7 +174,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach the verdict of a requirement's test to its report."""
+    """Attach the verdict of a requirement's test to the test's report."""
     report = yield
     if RUN in item.config.stash:
         from pytest_ckpt.plugin.items import carry  # noqa: PLC0415

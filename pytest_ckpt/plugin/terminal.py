@@ -1,4 +1,4 @@
-"""Output on pytest's terminal, even while pytest captures output: single lines, and the progress of a run."""
+"""Output on pytest's terminal: single lines and the progress of a run. Works even while pytest captures output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TerminalLines:
-    """Writes to pytest's terminal. In a worker of pytest-xdist, which has no terminal, it writes nothing."""
+    """Writes to pytest's terminal. A worker of pytest-xdist has no terminal; there, this class writes nothing."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._capture = config.pluginmanager.getplugin("capturemanager")
@@ -45,7 +45,7 @@ class TerminalLines:
             self.write("\n")
 
     def write(self, text: str) -> None:
-        """Write text with its own line ends."""
+        """Write a text unchanged, without an additional line end."""
         if self._reporter is None or self._terminal is None:
             return
         with self._capture.global_and_fixture_disabled():

@@ -1,8 +1,8 @@
-"""Calls the hooks of vendors' plugins, one plugin at a time, so that each result and error has the plugin's name.
+"""Calls the hooks of vendors' plugins, one plugin at a time, so that the plugin of each result and error is known.
 
-The effect of an error depends on the time of the call. Before the first write, the error is a UsageError.
-Immediately before or after a launch, it fails the measurement. At the end, it replaces that plugin's sections of the
-report.
+The effect of an error depends on the time of the call. Before the first write, the error is a UsageError. Immediately
+before or after a launch, the error fails the measurement. At the end of the run, the error replaces that plugin's
+sections of the report.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TWINS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendorPlugin:
-    """A plugin that implements hooks. ``implements`` maps each hook's name to pluggy's record of the implementation."""
+    """A plugin that implements hooks. ``implements`` is {hook name: pluggy's record of the implementation}."""
 
     name: str
     version: str
@@ -56,17 +56,17 @@ class VendorPlugin:
 
     @property
     def label(self) -> str:
-        """The name and version, for error messages."""
+        """The plugin's name and version, for error messages."""
         return f"{self.name} {self.version}".rstrip()
 
 
 def hooks_of(manager: pytest.PytestPluginManager, plugin: object) -> list[Any]:
-    """Return all hooks of a plugin with the prefix of pytest-ckpt, including unknown hooks."""
+    """Return all hooks of a plugin whose names have the prefix of pytest-ckpt, including unknown hooks."""
     return [h for h in manager.get_hookcallers(plugin) or () if h.name.startswith(PREFIX)]
 
 
 def plugin_name(config: pytest.Config, plugin: object, registered: str) -> str:
-    """Return the name of a plugin for reports and errors."""
+    """Return the name of a plugin for reports and errors. ``registered`` is the plugin's name in pytest."""
     if registered.isdigit():
         return type(plugin).__qualname__
     place = Path(registered)
@@ -74,7 +74,7 @@ def plugin_name(config: pytest.Config, plugin: object, registered: str) -> str:
 
 
 def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPlugin:
-    """Return a record of the plugin's name and version. `Plugins.of` adds the hooks."""
+    """Return a record with the plugin's name and version. `Plugins.of` adds the hooks later."""
     distributions = config.pluginmanager.list_plugin_distinfo()
     versions = [str(d.version) for known, d in distributions if known is plugin]
     version = versions[0] if versions else str(getattr(plugin, "__version__", ""))
@@ -82,7 +82,7 @@ def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPl
 
 
 def with_unique_names(plugins: Iterable[VendorPlugin]) -> tuple[VendorPlugin, ...]:
-    """Return the plugins with unique names. A repeated name gets a number."""
+    """Return the plugins with unique names. If a name is repeated, a number is added to it."""
     named: dict[str, VendorPlugin] = {}
     for plugin in plugins:
         name, number = plugin.name, 1
@@ -141,7 +141,10 @@ class Plugins(LaunchHooks):
         ]
 
     def facts(self, settings: Settings) -> list[PluginFacts]:
-        """Return the record of every plugin with its facts about the environment. Raises UsageError if a hook fails."""
+        """Return the record of every plugin, including the plugin's facts about the environment.
+
+        Raises UsageError if a hook fails.
+        """
         records = {record.name: record for record in self.records()}
         for plugin, answer in self._call_hook("pytest_ckpt_environment_facts", settings=settings):
             with _checks(plugin, "pytest_ckpt_environment_facts"):
@@ -151,10 +154,10 @@ class Plugins(LaunchHooks):
         return list(records.values())
 
     def settings(self, settings: Settings) -> dict[str, tuple[str, str]]:
-        """Return the settings that plugins choose: {option's name in ini files: (source, text)}.
+        """Return the settings that plugins choose: {name of the option in ini files: (source, text)}.
 
-        Plugins are only asked for options that still have their default in ``settings``. Raises UsageError if an answer
-        is invalid or two plugins answer.
+        Plugins are asked only for options that still have the default in ``settings``. Raises UsageError if an answer
+        is invalid, or if two plugins answer for one option.
         """
         decided = {}
         for hook, ini_name in TWINS.items():
@@ -221,7 +224,10 @@ class Plugins(LaunchHooks):
         return known
 
     def suites(self, settings: Settings) -> list[str]:
-        """Return the test directories and files of all plugins. Raises UsageError if one does not exist."""
+        """Return the test directories and files of all plugins.
+
+        Raises UsageError if a directory or file does not exist.
+        """
         hook = "pytest_ckpt_suites"
         places = []
         for plugin, answer in self._call_hook(hook, settings=settings):
@@ -243,9 +249,9 @@ class Plugins(LaunchHooks):
             pass
 
     def after(self, measurement: Measurement) -> None:
-        """Call `pytest_ckpt_after_measure` of every plugin with a copy of the measurement, even if a plugin fails.
+        """Call `pytest_ckpt_after_measure` of every plugin with a copy of the measurement, even if one of them fails.
 
-        Raises HookFailed after the last plugin, with the first failure.
+        After the last plugin, the first failure is raised as HookFailed.
         """
         broke: list[HookFailed] = []
         for plugin in self._found:
@@ -259,9 +265,9 @@ class Plugins(LaunchHooks):
             raise HookFailed(str(broke[0]), "\n".join(error.trace for error in broke))
 
     def sections(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the plugins' sections of the report. Each plugin gets a copy of the document.
+        """Return the plugins' sections of the report. Each plugin receives a copy of ``document``.
 
-        If a plugin fails, its sections are replaced by one section with the error.
+        If a plugin fails, the result contains one section with the error instead of the plugin's sections.
         """
         sections = []
         for plugin in self._found:
@@ -279,9 +285,9 @@ class Plugins(LaunchHooks):
     def differs(
         self, recorded: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]
     ) -> str:
-        """Return a sentence if this worker has other plugins or requirements than the controller; otherwise empty.
+        """Return a sentence if this worker and the controller have different plugins or requirements; otherwise empty.
 
-        ``recorded`` and ``rows`` are the controller's plugins and requirements; ``extras`` are this worker's
+        ``recorded`` and ``rows`` are the controller's plugins and requirements. ``extras`` are this worker's
         requirements.
         """
         if odd := sorted(_everywhere(recorded) ^ _everywhere(self.records())):
@@ -321,7 +327,10 @@ class Plugins(LaunchHooks):
 
 
 def _everywhere(records: Iterable[PluginFacts]) -> set[tuple[str, str, tuple[str, ...]]]:
-    """Return (name, version, hooks) of each plugin with hooks that workers call; ``hooks`` are only these hooks."""
+    """Return {(name, version, hooks)} of the plugins with at least one hook that workers call.
+
+    Here, ``hooks`` are only the hooks that workers call.
+    """
     plugins = ((p.name, p.version, tuple(h for h in p.hooks if h in _EVERYWHERE)) for p in records)
     return {plugin for plugin in plugins if plugin[2]}
 

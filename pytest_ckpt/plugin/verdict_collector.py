@@ -1,5 +1,6 @@
-"""Collects the verdicts from pytest's test reports, including those of pytest-xdist workers, and writes the run's
-report.
+"""Collects the verdicts from pytest's test reports, and writes the run's report.
+
+Reports of pytest-xdist workers are included.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _OF_A_CHECKOUT = "139bf1546465688fd4433319991c490561da5d5c40195c8e2d5b6ac7543665
 def recorders(config: pytest.Config) -> tuple[str, ...]:
     """Return the conftests, plugins and environment variables that could change the recorded results.
 
-    The conftests and plugins are those that this process has loaded, except those of pytest, pytest-ckpt,
-    pytest-xdist and pytest-benchmark. The environment variables are those that give pytest options or plugins.
+    The conftests and plugins are those loaded in this process, except those of pytest, pytest-ckpt, pytest-xdist and
+    pytest-benchmark. The environment variables are those that add options or plugins to pytest.
     """
     return tuple(dict.fromkeys((*_plugins(config), *_variables())))
 
@@ -74,7 +75,7 @@ def _plugins(config: pytest.Config) -> Iterator[str]:
 
 
 def _is_of_a_checkout(conftest: Path) -> bool:
-    """Whether a conftest belongs to pytest-ckpt: by its directory, or by the digest of its content."""
+    """Whether a conftest belongs to pytest-ckpt, according to its directory or the digest of its content."""
     if conftest.parent in _OWN_DIRECTORIES:
         return True
     try:
@@ -95,7 +96,7 @@ class VerdictCollector:
     def __init__(
         self, config: pytest.Config, run: OpenRun, plugins: Plugins, reporter: MetricsReporter | None = None
     ) -> None:
-        """``reporter`` reports live metrics; None if live metrics are off."""
+        """Store the open run. ``reporter`` reports live metrics; None if live metrics are off."""
         self._config = config
         self._reporter = reporter
         self._run = run
@@ -109,7 +110,7 @@ class VerdictCollector:
         self._of_workers: list[str] = []
 
     def pytest_sessionstart(self) -> None:
-        """Suppress the table of pytest-benchmark and collect its failed comparisons."""
+        """Suppress the table of pytest-benchmark, and defer the errors of its failed comparisons."""
         quieten_benchmark(self._config)
         self._comparison = defer_comparison_errors(self._config)
 
@@ -128,14 +129,15 @@ class VerdictCollector:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Add the `recorders` of a pytest-xdist worker. A worker may load conftests that the controller does not
-        load.
+        """Add the `recorders` of a pytest-xdist worker.
+
+        A worker may load conftests that the controller does not load.
         """
         self._of_workers += getattr(node, "workeroutput", {}).get(RECORDERS, ())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """After the first Ctrl-C or SIGTERM, ignore further ones until pytest ends, except during the clean-up.
+        """After the first Ctrl-C or SIGTERM, ignore further signals until pytest ends, except during the clean-up.
 
         A further signal during the clean-up of the target ends the clean-up, but not the run.
         """
@@ -155,7 +157,7 @@ class VerdictCollector:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Print the verdict as the last part of pytest's summary, even if another plugin raises an error there."""
+        """Print the verdict at the end of pytest's summary, even if another plugin's summary raises an error."""
         try:
             return (yield)
         finally:
@@ -174,19 +176,20 @@ class VerdictCollector:
                 terminalreporter.write_line(sentence, red=True)
 
     def _fail(self) -> None:
-        """Set the exit code "failed", unless the present exit code is worse. Used for failures that are not
-        verdicts.
-        """
+        """Set the exit code "failed" after a failure that is not a verdict. A worse exit code remains unchanged."""
         if self._session and self._session.exitstatus in (EXIT_MET, EXIT_INCOMPLETE):
             self._session.exitstatus = EXIT_FAILED
 
     def pytest_unconfigure(self) -> None:
-        """Close the run if pytest ends before the session ends, so that the target is cleaned."""
+        """Close the run if pytest ends without the end of a session, so that the target is cleaned."""
         if not self._is_closed:
             self._close(int(pytest.ExitCode.INTERNAL_ERROR), final=True)
 
     def _close(self, exit_code: int, *, final: bool) -> ClosedRun | None:
-        """Close the run and return the result; None if this fails. The run directory can still be judged then."""
+        """Close the run and return the result; None if closing fails.
+
+        After a failure, the run directory can still be judged.
+        """
         closed: ClosedRun | None = None
         try:
             closed = close_run(
@@ -206,6 +209,6 @@ class VerdictCollector:
         return closed
 
     def _note(self, crash: str) -> None:
-        """Record the sentence on a crash. A repeated sentence is recorded once."""
+        """Record the sentence ``crash``, which describes an internal error. A repeated sentence is recorded once."""
         if crash not in self._crashes:
             self._crashes.append(crash)

@@ -1,4 +1,4 @@
-"""The result of a test that its pytest report carries to the controller: the verdict, and the judged seconds."""
+"""The result of a test, attached to the test's pytest report for the controller: the verdict and the judged seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTRIBUTE = "pytest_ckpt"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubjectTimes:
-    """The seconds of each save, or of each load, of a subject. ``bytes`` is the size of one operation."""
+    """The seconds of each save, or of each load, of a subject. ``bytes`` is the number of bytes of one operation."""
 
     subject: str
     kind: OperationKind
@@ -31,7 +31,7 @@ class SubjectTimes:
 class TestResult:
     """The result of one test. ``timed`` is None if no times were judged.
 
-    After an internal error, ``crash`` is a sentence on it, and ``verdict`` is None.
+    After an internal error, ``crash`` is a sentence on the error, and ``verdict`` is None.
     """
 
     verdict: Verdict | None = None
@@ -45,6 +45,6 @@ def hang(carried: TestResult, report: pytest.TestReport) -> None:
 
 
 def carried_by(report: pytest.TestReport) -> TestResult | None:
-    """Return the result in a pytest report; None if the report has none."""
+    """Return the test result attached to a pytest report; None if no result is attached."""
     text = getattr(report, _ATTRIBUTE, None)
     return from_plain(TestResult, json.loads(text)) if text and report.when == "call" else None

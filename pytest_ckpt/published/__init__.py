@@ -1,3 +1,1 @@
-"""Published results of MLPerf Storage's tools (DLIO, mlpstorage): reads their files, and judges them by a cluster's
-limits.
-"""
+"""Reads published results of MLPerf Storage's tools (DLIO, mlpstorage), and judges them by the limits of a cluster."""

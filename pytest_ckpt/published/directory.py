@@ -1,4 +1,4 @@
-"""Finds the runs below a directory of results, and reads the files of each run. Implausible files are left out."""
+"""Lists the runs below a directory of results, and reads the files of each run. Implausible files are left out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MAXIMUM_RANKS = 16_384
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """A notice for the reader about one file or directory."""
+    """A notice for the reader about one file or directory. ``path`` is the file or directory."""
 
     path: str
     text: str
@@ -49,8 +49,8 @@ class Message:
 class RunLocation:
     """The location of a run in a directory tree.
 
-    ``submitter``, ``system`` and ``division`` (``closed`` or ``open``) come from the path; each is empty if the path
-    does not name it. ``description`` is the file that describes the system; None outside a published tree.
+    ``submitter``, ``system`` and ``division`` (``closed`` or ``open``) are parts of the path; a part that the path does
+    not contain is empty. ``description`` is the file that describes the system; None outside a published tree.
     """
 
     directory: Path
@@ -70,8 +70,8 @@ class RunLocation:
 class RunFiles:
     """The readable content of one run directory.
 
-    ``is_training``: the run belongs to the training benchmark. ``is_sizing``: the command, such as ``datasize``,
-    measures nothing.
+    ``is_training`` is true if the run belongs to the training benchmark. ``is_sizing`` is true if the run's command,
+    such as ``datasize``, measures nothing. ``rank0_from_log`` is true if rank 0's times come from its log.
     """
 
     place: RunLocation
@@ -87,8 +87,8 @@ class RunFiles:
 def find_runs(directory: Path, overlooked: Callable[[Message], None] = lambda _message: None) -> list[Path]:
     """Return the run directories at and below ``directory``, sorted by name.
 
-    Links to directories are not followed. ``overlooked`` is called with a message for each link to a directory and each
-    unreadable directory.
+    Links to directories are not followed. ``overlooked`` is called with a message for each link to a directory and for
+    each unreadable directory.
     """
     found = []
 
@@ -219,7 +219,7 @@ def read_json(path: Path) -> tuple[Any, str]:
 
 
 def _facts(directory: Path, names: list[str], messages: list[Message]) -> tuple[Facts, Any]:
-    """Return the facts in a run's files, and mlpstorage's metadata (None without metadata)."""
+    """Return (facts, metadata): the facts in a run's files, and mlpstorage's metadata. The metadata may be None."""
 
     def content(name: str) -> Any:
         found, fault = read_json(directory / name)
@@ -242,7 +242,10 @@ def _description(place: RunLocation, messages: list[Message]) -> SystemDescripti
 
 
 def _counters(directory: Path, names: list[str], metadata: Any, messages: list[Message]) -> Counters:
-    """Return the kernel counters of the hosts. If the time series is unreadable, add a message."""
+    """Return the kernel counters of the hosts.
+
+    If the file with the time series is unreadable, add a message to ``messages``.
+    """
     series = None
     for name in filter(_SERIES.fullmatch, names):
         series, fault = read_json(directory / name)

@@ -1,11 +1,12 @@
 """Writes one measurement of a pytest-ckpt run in the file format of DLIO's results. Pure (no input or output).
 
-All durations are measured. Rank 0 has the duration of the whole operation, because rank 0 commits a save for all ranks.
-Other ranks have their own durations.
+All durations are measured. Rank 0's duration is the duration of the whole operation, because rank 0 commits a save for
+all ranks. Each other rank has its own duration.
 
-An operation ends at the time at which rank 0 reported its end, in seconds from the start of the launch. The files place
-the start of the launch at the start of the run. So the intervals between operations of a launch are as measured, but
-all dates and times of day are too early by the time from the start of the run to the start of the launch.
+The recorded end of an operation is the time at which rank 0 reported the end, in seconds from the start of the launch.
+The exported files use the start of the run in place of the start of the launch. Therefore the intervals between
+operations of a launch are as measured. All exported dates and times of day are too early by the time from the start of
+the run to the start of the launch.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MICROSECOND = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A host of ranks, as recorded by the run. Unknown values are 0 or empty."""
+    """A host of ranks, as recorded by the run. An unknown value is 0 or empty."""
 
     name: str
     memory_bytes: int
@@ -45,8 +46,8 @@ class Host:
 class ExportedMeasurement:
     """One measurement, with the other values that the exported files contain.
 
-    ``ends`` are the ends of the operations as rank 0 reported them, in seconds from the start of the launch. If
-    ``ends`` is empty, each operation is assumed to begin when the previous one ends.
+    ``ends`` are the times at which rank 0 reported the end of each operation, in seconds from the start of the launch.
+    If ``ends`` is empty, each operation is assumed to begin when the previous operation ends.
     """
 
     measurement: Measurement
@@ -64,7 +65,7 @@ class ExportedMeasurement:
 
     @property
     def begins(self) -> tuple[float, ...]:
-        """The start of each operation in seconds from the start of the run. Operations do not overlap."""
+        """The exported start of each operation in seconds from the start of the run. Operations do not overlap."""
         found, free = [], 0.0
         ends = self.ends or (0.0,) * len(self.measurement.operations)
         for operation, end in zip(self.measurement.operations, ends, strict=True):
@@ -75,7 +76,7 @@ class ExportedMeasurement:
 
 
 def unavailable_reason(measurement: Measurement) -> str:
-    """Return why a measurement cannot be written in this format; empty if it can."""
+    """Return why a measurement cannot be written in DLIO's format; empty if it can be written."""
     if measurement.model not in MODELS:
         return f"{measurement.model} is not a model of the format."
     if measurement.scale != 1.0:
@@ -113,7 +114,7 @@ def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]
 
 
 def summary(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return the content of summary.json. Its means are computed from the duration of rank 0 in each operation."""
+    """Return the content of summary.json. Its means are computed from rank 0's durations of the operations."""
     measurement = exported.measurement
     metric: dict[str, Any] = {"checkpoint_size_GB": measurement.bytes / _GIB}
     for kind in ("save", "load"):
@@ -139,7 +140,7 @@ def summary(exported: ExportedMeasurement) -> dict[str, Any]:
 
 
 def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return the content of mlpstorage's metadata file, marked as an export of a pytest-ckpt run."""
+    """Return the content of mlpstorage's metadata file. The content is marked as an export of a pytest-ckpt run."""
     machines = []
     for host in exported.hosts:
         machine: dict[str, Any] = {"hostname": host.name}
@@ -169,7 +170,7 @@ def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
 def workload(exported: ExportedMeasurement) -> dict[str, Any]:
     """Return DLIO's configuration: model, directory, operations, and whether every file was synced.
 
-    The pause between checkpoints is omitted, because a pytest-ckpt run has none.
+    The pause between checkpoints is omitted, because a pytest-ckpt run does not pause.
     """
     model, measurement = exported.model, exported.measurement
     durability = measurement.durability

@@ -1,7 +1,8 @@
-"""The facts that a published result's files state about a run, such as model, processes and hosts. Pure (no I/O).
+"""The facts about a run, such as model, processes and hosts, in a published result's files. Pure (no I/O).
 
-The sources, in order of precedence: mlpstorage's metadata, DLIO's composed configuration (``dlio_config/config.yaml``),
-its overrides, the summary. Each source may be missing, because published directories are often incomplete.
+The sources, in order of precedence, are mlpstorage's metadata, DLIO's composed configuration
+(``dlio_config/config.yaml``), the overrides of this configuration, and the summary. Each source may be missing, because
+published directories are often incomplete.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _MAXIMUM_PROCESSES, _MAXIMUM_CHECKPOINTS = 16_384, 4_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DisclosedSettings:
-    """One invocation of mlpstorage, from its metadata and the summary. Missing facts are None or empty.
+    """One invocation of mlpstorage, described by its metadata and summary. A missing fact is None or empty.
 
     ``command`` is ``run``, or a command that does not measure (``datasize``, ``datagen``). ``changed_parameters`` are
-    the names of overridden parameters; None if overrides are not recorded. ``slots`` is the number of processes of each
-    host.
+    the names of overridden parameters; None if overrides are not recorded. ``slots`` contains the number of processes
+    of each host.
 
-    ``started`` is the time of the command and ``ended`` the time of its summary, as written. ``exported_by`` is the
-    version of pytest-ckpt that exported the run; empty for results of DLIO.
+    ``started`` is the start of the invocation and ``ended`` is the end of the run in its summary; both are texts from
+    the files. ``exported_by`` is the version of pytest-ckpt that exported the run; empty for results of DLIO.
     """
 
     has_metadata: bool = False
@@ -58,7 +59,8 @@ class DisclosedSettings:
 class Separation:
     """mlpstorage's test whether checkpoints and results are on one file system, from ``fs_separation.json``.
 
-    ``same`` is the result of the test; None if the file does not contain it.
+    ``same`` is the result of the test; None if the file contains no result. ``checkpoints`` and ``results`` are the two
+    paths.
     """
 
     same: bool | None
@@ -67,7 +69,7 @@ class Separation:
 
 
 def separation_of(content: Any) -> Separation | None:
-    """Return the test in the content of ``fs_separation.json``; None without content."""
+    """Return the result of the test in the content of ``fs_separation.json``; None if ``content`` is None."""
     if content is None:
         return None
     fields = table(content)
@@ -83,9 +85,8 @@ def separation_of(content: Any) -> Separation | None:
 class SystemDescription:
     """The statements of a system's description (``systems/SYSTEM.yaml``) about use by several hosts.
 
-    A value that the description does not state is None.
-
-    ``remap_seconds`` is the time from the end of a save until another host can read the complete checkpoint.
+    A value is None if the description does not state it. ``remap_seconds`` is the time from the end of a save until
+    another host can read the complete checkpoint.
     """
 
     several_hosts: bool | None
@@ -95,9 +96,9 @@ class SystemDescription:
 
 
 def system_of(content: Any) -> SystemDescription | None:
-    """Return the statements in the content of a system's description; None without content.
+    """Return the statements in the content of a system's description; None if ``content`` is None.
 
-    Two layouts are supported: the layout of round v3.0, and the layout in the text of the rules.
+    The format of round v3.0 and the format in the text of the rules are supported.
     """
     if content is None:
         return None
@@ -120,7 +121,7 @@ def system_of(content: Any) -> SystemDescription | None:
 
 
 def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> DisclosedSettings:
-    """Return the settings of one invocation from its metadata and summary. Either may be empty."""
+    """Return the settings of one invocation from its metadata and summary. Either argument may be empty."""
     args = metadata.get("args")
     fields = {**(args if isinstance(args, dict) else {}), **metadata}
     changed = metadata.get("override_parameters")
@@ -139,7 +140,7 @@ def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Dis
 
 
 def _slots(hosts: Any) -> tuple[int, ...]:
-    """Return the number of processes of each host from texts ``name:slots``; empty if a host has no number."""
+    """Return the number of processes of each host from texts ``name:slots``; empty if a text has no number."""
     words = [_text(host) for host in hosts] if isinstance(hosts, list) else []
     counts = [word.rpartition(":")[2] for word in words[:_MAXIMUM_SLOTS]]
     if not words or not all(":" in word for word in words) or not all(_is_count(c) for c in counts):
@@ -153,9 +154,9 @@ def _is_count(word: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """The published values of the saves or of the loads, which are means over rank 0's times.
+    """The published values of the saves or of the loads. Both values are means over rank 0's times.
 
-    The rate is in GiB/s, even if its name in the file contains "GB".
+    ``gib_per_second`` is in GiB/s, even if the name of the value in the file contains "GB".
     """
 
     seconds: float | None
@@ -164,12 +165,12 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """The facts about a run from all files except the ranks' statistics. Missing facts are None or empty.
+    """The facts about a run from all files except the ranks' statistics. A missing fact is None or empty.
 
-    ``planned`` is the requested number of saves and loads. ``seconds_between`` is the pause between operations;
-    ``pause_varies``: each pause was random. ``rank_sync``: every rank waited for the slowest rank before it stopped its
-    clock. ``cached_bytes`` is the total page cache of all hosts at the start of the run. ``contradictions`` are
-    sentences on files that contradict each other.
+    ``planned`` is {kind: requested number of operations}. ``seconds_between`` is the pause between operations.
+    ``pause_varies`` is true if each pause was random. ``rank_sync`` is true if every rank waited for the slowest rank
+    before it stopped its clock. ``cached_bytes`` is the total page cache of all hosts at the start of the run.
+    ``contradictions`` are sentences on files that contradict each other.
     """
 
     model: str = ""
@@ -196,7 +197,7 @@ class Facts:
 
 
 def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
-    """Return the facts of all files of a run, combined.
+    """Return the combined facts from all files of a run.
 
     Each argument is the parsed content of a file; None if the file is missing.
     """
@@ -260,7 +261,7 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
 
 
 def model_by_name(name: str) -> Model | None:
-    """Return the Llama 3 model whose size is at the end of ``name``; None if there is none.
+    """Return the Llama 3 model whose size is at the end of ``name``; None if there is no such model.
 
     ``llama3-405b``, ``llama_405b`` and ``llama3_405b`` name the same model.
     """
@@ -269,7 +270,7 @@ def model_by_name(name: str) -> Model | None:
 
 
 def model_by_architecture(architecture: Mapping[str, Any]) -> Model | None:
-    """Return the model with exactly this architecture; None if there is none."""
+    """Return the model with exactly this architecture; None if there is no such model."""
     shape, cut = table(architecture.get("transformer")), table(architecture.get("parallelism"))
     layout = (
         architecture.get("num_layers"),
@@ -308,7 +309,7 @@ def _published(metric: Mapping[str, Any], kind: str) -> Published | None:
 
 
 def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
-    """Return the requested number of saves and loads. A negative number, such as DLIO's -1, counts as 0."""
+    """Return {kind: requested number of saves or loads}. A negative number, such as DLIO's -1, counts as 0."""
     found: dict[OperationKind, int] = {}
     if (
         writes := _whole_number(checkpoint.get("num_checkpoints_write"))
@@ -320,7 +321,10 @@ def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
 
 
 def _overridden(overrides: Any) -> dict[str, Any]:
-    """Return the checkpoint settings of Hydra's override lines, such as ``++workload.checkpoint.fsync=True``."""
+    """Return {name: value} of the checkpoint settings in Hydra's override lines.
+
+    An example of a line is ``++workload.checkpoint.fsync=True``.
+    """
     found: dict[str, Any] = {}
     for line in items(overrides):
         name, _, value = str(line).lstrip("+").partition("=")
@@ -339,9 +343,9 @@ def _as_number(text: str) -> Any:
 
 
 def _between(value: Any) -> float | None:
-    """Return the configured pause between operations in seconds; None if it is not a number.
+    """Return the configured pause between operations in seconds; None if ``value`` gives no number.
 
-    As in DLIO, a negative pause counts as positive, and a distribution counts by its mean.
+    As in DLIO, a negative pause counts as positive. A random distribution counts by its mean.
     """
     if isinstance(value, dict) and not _varies(value):
         value = value.get("mean")
@@ -356,9 +360,9 @@ def _varies(value: Any) -> bool:
 
 
 def _cached(meta: Mapping[str, Any]) -> int | None:
-    """Return the total page cache of the hosts when mlpstorage began, in bytes.
+    """Return the total page cache of all hosts when mlpstorage began, in bytes.
 
-    Return None if the size for a host is not recorded.
+    Return None if the size for any host is not recorded.
     """
     began = table(table(meta.get("cluster_snapshots")).get("start"))
     hosts = items(began.get("hosts")) or items(table(meta.get("system_info")).get("hosts"))
@@ -381,7 +385,7 @@ def _count(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number above 0; None for any other value, such as NaN (the mean of an empty list)."""
+    """Return ``value`` if it is a finite number above 0; otherwise None. NaN, the mean of an empty list, gives None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < _ENDLESS else None

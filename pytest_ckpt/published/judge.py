@@ -42,8 +42,9 @@ RULES_SCHEMA = "pytest-ckpt/rules/1"
 class ResultTree:
     """The results below a directory, and messages about files that belong to no result.
 
-    ``run_count`` is the number of run directories, without the ``sizing_count`` directories of ``datasize`` and
-    ``datagen``. ``training_count`` is the number of runs of other benchmarks.
+    ``run_count`` is the number of run directories, except those of the commands ``datasize`` and ``datagen``.
+    ``sizing_count`` is the number of directories of these commands. ``training_count`` is the number of runs of other
+    benchmarks.
     """
 
     results: tuple[Result, ...]
@@ -54,9 +55,10 @@ class ResultTree:
 
 
 def find_results(directory: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
-    """Return the run directories at and below a directory, and a message for each skipped directory.
+    """Return (run directories, messages): the runs at and below a directory, and a message for each skipped directory.
 
-    If there are runs, also validate ``command_line``: raises UsageError if no limits can be derived from it.
+    If there is a run directory, ``command_line`` is also validated. Raises UsageError if no limits can be derived from
+    it.
     """
     overlooked: list[Message] = []
     places = find_runs(directory, overlooked.append)
@@ -71,9 +73,9 @@ def read_results(
     progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
     overlooked: Iterable[Message] = (),
 ) -> ResultTree:
-    """Return the results of the runs in ``places``.
+    """Return the results of the runs in the directories ``places``.
 
-    ``progress`` is called with the number of runs read, the number of all runs, and the number of files read.
+    ``progress`` is called with (runs read, all runs, files read). ``overlooked`` are earlier messages to include.
     """
     runs: list[tuple[Run, list[Message]]] = []
     loose = list(overlooked)
@@ -241,7 +243,7 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
 def _gates(word: str) -> Gates:
     """Return the gate table (the requirements for a certificate) that the option's value ``word`` names.
 
-    For ``auto`` it requires only speed and the proofs of speed, because published files contain no other facts.
+    The table for ``auto`` requires only speed and the proofs of speed, because published files contain no other facts.
     """
     if word != "auto":
         return load_gates(word, "")
@@ -255,7 +257,7 @@ def _gates(word: str) -> Gates:
 
 
 def _row(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of one report in the table of several results."""
+    """Return the row that represents one report in the table of several results."""
     (measurement,), published = report["measurements"], report["published"]
     outcomes = {v["id"]: v["outcome"] for v in report["requirements"]}
     return {
@@ -279,7 +281,7 @@ def _row(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verdict_text(outcomes: Mapping[str, tuple[str, str]]) -> str:
-    """Return a short text on the saves and loads. ``outcomes`` is {kind: (outcome, outcome as text)}."""
+    """Return a short text on the speed of saves and loads. ``outcomes`` is {kind: (outcome, outcome as text)}."""
     if late := [kind for kind, (outcome, _) in outcomes.items() if outcome == "failed"]:
         return f"{' and '.join(late)} too slow"
     found = {outcome for outcome, _ in outcomes.values()}
@@ -291,7 +293,7 @@ def verdict_text(outcomes: Mapping[str, tuple[str, str]]) -> str:
 
 
 def inside(path: Path, directory: Path) -> str:
-    """Return a path relative to a directory; a path outside the directory stays unchanged."""
+    """Return ``path`` relative to ``directory``. A path outside the directory is returned unchanged."""
     return str(path.relative_to(directory)) if path.is_relative_to(directory) else str(path)
 
 
@@ -301,7 +303,7 @@ def plain_message(message: Message, directory: Path) -> dict[str, str]:
 
 
 def judge_rules(directory: Path, found: ResultTree, edition: EditionName) -> dict[str, Any]:
-    """Return the outcome of each submission rule for each result, as a document.
+    """Return a document with the outcome of each submission rule for each result.
 
     A warning does not affect the exit code. Raises UsageError if there is no result to judge.
     """

@@ -1,7 +1,7 @@
-"""Combines runs into results: one result for each system and layout. Also detects loads from a cache. Pure (no I/O).
+"""Combines runs into one result for each system and layout, and detects loads from a cache. Pure (no I/O).
 
-All loads read the same number of bytes, so their times usually differ by a few percent. If later loads take two thirds
-of the earlier time or less, a cache usually served a part of the data.
+All loads read the same number of bytes, so their times usually differ by a few percent. If later loads need at most two
+thirds of the time of earlier loads, a cache has usually served a part of the data.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]
 
 
 def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
-    """Return a sentence if, from some load on, all loads are clearly faster than all earlier loads; otherwise empty.
+    """Return a sentence if all loads after some load are clearly faster than all loads before; otherwise empty.
 
-    At least two earlier loads are needed, because a single slow load is an outlier.
+    At least two slower loads are needed, because a single slow load is an outlier.
     """
     best, at = 0.0, 0
     for split in range(_MINIMUM_SLOW, len(loads)):
@@ -77,7 +77,10 @@ def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
 
 
 def _two_speeds(loads: Sequence[tuple[int, float]]) -> str:
-    """Return a sentence if the loads form a fast and a slow group of at least two loads each; otherwise empty."""
+    """Return a sentence if the loads are of two clearly different speeds; otherwise empty.
+
+    The fast group and the slow group must each contain at least two loads.
+    """
     ordered = sorted(loads, key=lambda load: load[1])
     best, at = 0.0, 0
     for split in range(2, len(ordered) - 1):
@@ -108,11 +111,12 @@ def _named(numbers: Sequence[int], *, first_word: bool = True) -> str:
 class Figures:
     """The published and the judged values of a result's saves, or of its loads.
 
-    Published: ``published_seconds`` is the mean of rank 0's times. Judged: ``judged_seconds`` is the longest time of
-    the slowest process, because a cluster waits for that process.
+    ``published_seconds`` is the published mean of rank 0's times. ``judged_seconds`` is the longest time of the slowest
+    process in any operation, because a cluster waits for that process.
 
-    ``slowest_mean_seconds`` is the mean time of the slowest process, over the operations in which it is known.
-    ``overstatement`` is the share by which this mean exceeds rank 0's mean over the same operations.
+    ``slowest_mean_seconds`` is the mean time of the slowest process, over the operations in which this time is known.
+    ``overstatement`` is the share by which this mean exceeds rank 0's mean over the same operations. ``bases`` is
+    {basis: number of operations}; a basis is the source of the judged times.
     """
 
     kind: OperationKind
@@ -131,7 +135,8 @@ class Figures:
 class Result:
     """All runs of one system and layout.
 
-    ``signs`` are sentences on loads that may come from a cache. ``network`` is None if received bytes are not recorded.
+    ``signs`` are sentences on loads that a cache may have served. ``network`` is None if received bytes are not
+    recorded.
     """
 
     system: str
@@ -147,11 +152,11 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkReads:
-    """The bytes that the hosts' network interfaces received during the loads, compared with the loaded bytes.
+    """The bytes that the hosts' network interfaces received during the loads, and the loaded bytes.
 
-    ``at_least``: the interfaces were last read before the loads ended, so ``received_bytes`` is a lower bound.
-    ``crossed``: at least 95 % of the loaded bytes were received, which excludes a cache on the hosts. False does not
-    prove a cache.
+    ``at_least`` is true if the last sample of an interface precedes the end of the loads. ``received_bytes`` is then a
+    lower bound. ``crossed`` is true if at least 95 % of the loaded bytes were received, which excludes a cache on the
+    hosts. If ``crossed`` is false, a cache is possible but not proved.
     """
 
     received_bytes: int
@@ -163,7 +168,8 @@ class NetworkReads:
 def combine_runs(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
     """Return one result for each system and layout.
 
-    Runs that save and runs that load are combined. Copies of a run count once.
+    Runs that save and runs that load are combined. Copies of a run count once. ``top`` is the directory below which the
+    runs were found; names of systems are relative to it.
     """
     groups: dict[tuple[str, str, str], list[tuple[Run, list[Message]]]] = {}
     seen: dict[tuple[str, tuple[float, ...]], Run] = {}
@@ -190,8 +196,8 @@ def combine_runs(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[R
 def _origin(run: Run) -> tuple[str, str]:
     """Return a key that is equal for all runs of one result.
 
-    The key is the submitter and system; if they are unknown, the checkpoint directory; if it is unknown, the parent
-    directory of the run.
+    The key contains the submitter and the system. If they are unknown, the key contains the checkpoint directory. If
+    the checkpoint directory is also unknown, the key contains the parent directory of the run.
     """
     place, checkpoints = run.files.place, run.files.facts.checkpoint_folder
     if place.is_published_tree:
@@ -251,7 +257,7 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
 
 
 def _network(runs: Sequence[Run], shards: Layout) -> NetworkReads | None:
-    """Return the bytes received in all runs that load; None if a run does not record them."""
+    """Return the bytes received in all runs that load; None if any of these runs does not record received bytes."""
     loading = [run for run in runs if run.of_kind("load")]
     received = [run.received for run in loading if run.received]
     if not received or len(received) < len(loading):
@@ -266,8 +272,9 @@ def _network(runs: Sequence[Run], shards: Layout) -> NetworkReads | None:
 
 
 def comparable(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Return the operations in which the time of the slowest process is known. If there are none, return all
-    operations.
+    """Return the operations in which the time of the slowest process is known.
+
+    If there are no such operations, return all operations.
     """
     return tuple(o for o in operations if o.basis != RANK_0 and o.at_least_seconds is None) or tuple(operations)
 
@@ -315,9 +322,9 @@ def _operation_name(operation: Slowest) -> str:
 def _as_published(
     kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest]
 ) -> tuple[float | None, float | None, str]:
-    """Return (seconds, GiB/s, source) of the published values; (None, None, "") if there are none.
+    """Return (seconds, GiB/s, source) of the published values; (None, None, "") if there are no values.
 
-    If a run has no summary, both values are means over rank 0's times, as a summary would contain them.
+    If a run has no summary, both values are computed as in a summary: as means over rank 0's times.
     """
     ran = [run for run in runs if run.of_kind(kind)]
     summaries = [(run.files.facts.published.get(kind), len(run.of_kind(kind))) for run in ran]
@@ -334,9 +341,10 @@ def _as_published(
 
 
 def _weakest(operations: Sequence[Operation]) -> Basis:
-    """Return one basis for all operations: their common basis if it is "all ranks" or "rank 0 only".
+    """Return one basis (the source of the judged times) for all operations.
 
-    Otherwise return "inferred from rank 0".
+    If all operations have the basis "all ranks", or all have "rank 0 only", return this basis. Otherwise return
+    "inferred from rank 0".
     """
     bases = {o.basis for o in operations}
     if bases == {ALL_RANKS}:

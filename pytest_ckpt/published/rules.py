@@ -1,5 +1,4 @@
-"""The rules for checkpointing submissions to MLPerf Storage, and whether a published result meets each rule. Pure (no
-I/O).
+"""The rules for checkpointing submissions to MLPerf Storage, applied to published results. Pure (no I/O).
 
 Source: Rules.md of MLPerf Storage, commit 0366ccf (sections 1, 2.1 and 4, table 3), and its checkpointing/README.md for
 the metrics. Numbers and names are from the rules. A rule is met only if the files prove it.
@@ -65,7 +64,7 @@ _Found = tuple[Outcome, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One submission rule: number, name, text, and the function that evaluates it."""
+    """One submission rule: number, name, text, and the function ``judge``, which evaluates the rule for a result."""
 
     number: str
     name: str
@@ -87,7 +86,7 @@ class RuleResult:
 def rule_results(result: Result, edition: EditionName) -> tuple[RuleResult, ...]:
     """Return the outcome of every submission rule for a result.
 
-    The ``edition`` determines which violations are only warnings.
+    ``edition`` is the edition of the rules; it determines which violations are only warnings.
     """
     found = []
     for rule in RULES:
@@ -285,9 +284,9 @@ def _operations(result: Result) -> _Found:
 
 
 def _order(result: Result) -> _Found:
-    """Evaluate the order of the invocations: one saves, and another one loads at most 30 s after the saves end.
+    """Evaluate the order of the invocations: one saves, and another loads at most 30 s after the end of the saves.
 
-    A single invocation that saves and then loads meets the rule.
+    A single invocation that saves and then loads also meets the rule.
     """
     saving = [run for run in result.runs if run.of_kind("save")]
     loading = [run for run in result.runs if run.of_kind("load")]
@@ -319,7 +318,7 @@ def _gap(seconds: float, *, is_exact: bool) -> _Found:
 
 
 def _spans(result: Result, kind: OperationKind) -> list[tuple[float, float]]:
-    """Return the start and end of the saves, or of the loads, for each run that has them."""
+    """Return (start, end) of the saves, or of the loads, for each run that has such operations."""
     return [run.spans[kind] for run in result.runs if kind in run.spans]
 
 
@@ -330,8 +329,9 @@ def _pause(result: Result) -> float | None:
 
 
 def _duration(result: Result) -> _Found:
-    """Evaluate whether a total duration exists: from the start of the first save to the end of the last load
-    (4.7.2).
+    """Evaluate whether a total duration is known (4.7.2).
+
+    It is the time from the start of the first save to the end of the last load.
     """
     saves, loads = _spans(result, "save"), _spans(result, "load")
     gap = _pause(result)
@@ -346,7 +346,10 @@ def _duration(result: Result) -> _Found:
 
 
 def _remapping(result: Result) -> _Found:
-    """Evaluate the declared remapping time: whether it fits the system's description and the recorded pause (4.7.3)."""
+    """Evaluate the declared remapping time (4.7.3).
+
+    The declared time must agree with the system's description and with the recorded pause.
+    """
     system = _described(result)
     if system is None:
         return "not told", "The description of the system (systems/SYSTEM.yaml) is missing."
@@ -410,7 +413,7 @@ def _disclosed(result: Result) -> list[DisclosedSettings]:
 
 
 def _same_zone(one: datetime, other: datetime) -> bool:
-    """Whether one time can be subtracted from the other: both have a time zone, or both have none."""
+    """Whether the difference of two times can be computed: both have a time zone, or neither has one."""
     return (one.tzinfo is None) == (other.tzinfo is None)
 
 

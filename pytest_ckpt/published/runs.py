@@ -43,9 +43,10 @@ EXPORTED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecognizedLayout:
-    """The layout of a run. If the layout is unknown, ``because`` is the reason.
+    """The layout of a run. If the layout is unknown, ``layout`` is None and ``because`` is the reason.
 
-    ``source`` is "records" if the files name the model, or "bytes" if the size of a checkpoint identifies it.
+    ``source`` is "records" if the files name the model, or "bytes" if only the size of a checkpoint identifies the
+    model.
     """
 
     layout: Layout | None
@@ -57,8 +58,8 @@ def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, director
     """Return the layout of a run: its model and its number of processes.
 
     ``moved_bytes`` is the size of one checkpoint, computed from times and throughputs; None if unknown.
-    ``directory_name`` is the directory that mlpstorage names after the model. If the recorded size contradicts
-    ``moved_bytes``, the layout is None, because the files are from different runs.
+    ``highest_rank`` is the highest recorded rank. ``directory_name`` is the directory that mlpstorage names after the
+    model. If the recorded size contradicts ``moved_bytes``, the files are from different runs and the layout is None.
     """
     named = model_by_architecture(facts.architecture) or model_by_name(facts.model) or model_by_name(directory_name)
     amount = moved_bytes or facts.bytes
@@ -88,7 +89,10 @@ def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, director
 
 
 def _layouts(models: list[Model], processes: int | None) -> Iterator[Layout]:
-    """Yield the layouts that a number of processes can have. Without a number, yield the full and subset layouts."""
+    """Yield the layouts of ``models`` with this number of processes.
+
+    If ``processes`` is None, yield the full and the subset layouts.
+    """
     for model in models:
         if processes in (None, model.processes):
             yield layout(model.name, mode="full")
@@ -118,9 +122,9 @@ def _alike(one: int, other: int) -> bool:
 class Run:
     """One run with a known layout.
 
-    ``spans`` contains, for saves and for loads, the start of the first and the end of the last operation. They are in
-    seconds on the clock of the lowest known rank. ``received`` is the number of bytes that the hosts received during
-    the loads; None if it is not recorded.
+    ``spans`` is {kind: (start of the first operation, end of the last operation)}, in seconds on the clock of the
+    lowest known rank. ``received`` is the number of bytes that the hosts received during the loads; None if it is not
+    recorded.
     """
 
     directory: Path
@@ -141,14 +145,15 @@ class Run:
         return tuple(o for o in self.operations if o.kind == kind)
 
     def planned(self, kind: OperationKind) -> int:
-        """Return the number of planned operations: the configured number, or the highest recorded number if it is
-        larger.
+        """Return the number of planned operations.
+
+        This is the configured number, or the highest recorded operation number if it is larger.
         """
         return max(self.files.facts.planned.get(kind, 0), *(o.number for o in self.of_kind(kind)), 0)
 
 
 def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
-    """Return (run, messages) for the files of a run. The run is None if it cannot be judged."""
+    """Return (run, messages) for the files of a run. If the run cannot be judged, return None instead of the run."""
     directory = files.place.directory
     messages = list(files.messages)
 
@@ -243,9 +248,9 @@ def _spans(times: RankTimes) -> dict[OperationKind, tuple[float, float]]:
 
 
 def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowest], size: int) -> str:
-    """Return a sentence if the summary's means differ from rank 0's times.
+    """Return a sentence if the means in the summary differ from the means of rank 0's times.
 
-    Return an empty text if they agree or cannot be compared.
+    If these means agree or cannot be compared, return an empty text.
     """
     published = facts.published.get(kind)
     own = [o.rank0_seconds for o in operations if o.kind == kind and o.rank0_seconds is not None]

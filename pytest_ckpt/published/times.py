@@ -1,19 +1,20 @@
-"""The ranks' times in a published run, and the time of the slowest process, inferred from them. Pure (no I/O).
+"""The times of ranks in a published run, and the inferred time of the slowest process. Pure (no I/O).
 
-A rank's statistics file contains, by epoch, operations such as ``save_ckpt1`` and ``load_ckpt1``. Each has its start
-and end on the rank's own clock (without a time zone) and the ``duration`` in seconds. ``throughput`` is the size of the
-whole checkpoint divided by the duration, in GiB/s (printed as "GB/s"). Without rank 0's file, its times are read from
-its log.
+A rank's statistics file contains one table for each epoch, with operations such as ``save_ckpt1`` and ``load_ckpt1``.
+Each operation has a start and an end on the rank's own clock (without a time zone), and the ``duration`` in seconds.
+``throughput`` is the size of the whole checkpoint divided by the duration, in GiB/s (printed as "GB/s"). If rank 0's
+file is missing, rank 0's times are read from its log.
 
 DLIO starts every operation at a barrier. All ranks pass the barrier when the slowest rank has ended the previous
-operation and has slept ``time_between_checkpoints``. So on the clock of any rank:
+operation and has slept ``time_between_checkpoints``. Therefore this equation is true on the clock of any rank:
 
 slowest = start of the next operation - start of this operation - time between checkpoints
 
-This needs only one rank's file and compares no clocks. In runs with the times of all ranks, the error is at most 2 ms.
+The equation needs only one rank's file and compares no clocks. In runs with the times of all ranks, its error is at
+most 2 ms.
 
-The last save of a run is followed by its first load. Before this load, every rank also lists the checkpoint directory,
-so the time of the last save has only an upper bound. The last load has no following operation, so its time is not
+The last save of a run is followed by the first load. Before this load, every rank also lists the checkpoint directory,
+so the equation gives only an upper bound for the last save. No operation follows the last load, so its time is not
 inferred.
 """
 
@@ -83,10 +84,11 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTimes:
-    """The times of one rank. ``bytes`` is the size of one checkpoint of all ranks; None without a recorded throughput.
+    """The times of one rank. ``bytes`` is the size of one checkpoint of all ranks; None if no throughput is recorded.
 
-    ``began`` is the start of the epoch of the first recorded operation, in seconds on this rank's clock. The rank only
-    paused between ``began`` and the operation. ``faults`` are sentences on implausible records, which are omitted.
+    ``began`` is the start of the epoch that contains the first recorded operation, in seconds on this rank's clock.
+    From ``began`` to the start of this operation, the rank only pauses. ``faults`` are sentences on implausible
+    records, which are omitted.
     """
 
     timings: Mapping[Key, Timing]
@@ -194,7 +196,10 @@ def _checkpoint_bytes(gib: list[float]) -> int | None:
 
 
 def _local(value: Any) -> datetime | None:
-    """Return a time as its host's clock shows it, without a time zone; None if ``value`` is not a time."""
+    """Return the time in ``value``, as the host's clock shows it, without a time zone.
+
+    Return None if ``value`` is not a time.
+    """
     found = parsed_time(value)
     return found.replace(tzinfo=None) if found else None
 
@@ -213,9 +218,9 @@ Ranks = Mapping[int, RankTimes]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pause:
-    """The pause between two operations in seconds; None if unknown.
+    """The pause between two operations. ``seconds`` is None if the pause is unknown.
 
-    ``description`` is a sentence on how the value was chosen; empty if it needs no explanation.
+    ``description`` is a sentence on how ``seconds`` was chosen; empty if no explanation is needed.
     """
 
     seconds: float | None
@@ -224,14 +229,15 @@ class Pause:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowest:
-    """One operation of a run, with the time of its slowest process.
+    """One operation of a run, with the time ``seconds`` of its slowest process.
 
-    ``slowest_rank`` is None if unknown. ``rank_seconds`` are the recorded times of ranks. ``basis`` states how
-    ``seconds`` is known. If ``seconds`` is only an upper bound, ``at_least_seconds`` is the lower bound.
+    ``slowest_rank`` is None if unknown. ``rank_seconds`` is {rank: recorded seconds}. ``basis`` is the source of
+    ``seconds``, such as all ranks' records. If ``seconds`` is only an upper bound, ``at_least_seconds`` is the lower
+    bound.
 
-    The inferred time is the time until the next start, without the pause. ``contradicted``: the inferred time is
-    shorter than a rank's recorded time. ``hidden``: all ranks have records, and the inferred time is clearly longer
-    than all recorded times.
+    An inferred time is the time from the operation's start to the next operation's start, without the pause.
+    ``contradicted`` is true if the inferred time is shorter than a rank's recorded time. ``hidden`` is true if all
+    ranks have records and the inferred time is clearly longer than all recorded times.
     """
 
     kind: OperationKind
@@ -258,8 +264,9 @@ class Slowest:
 def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varies: bool = False) -> Pause:
     """Return DLIO's pause before every operation.
 
-    ``recorded`` is the configured pause. If ``varies``, each pause was random, and the result is unknown. DLIO also
-    pauses before the first operation, so the time from the run's start to the first operation is an upper bound.
+    ``recorded`` is the configured pause; None if it is not recorded. If ``varies``, each pause was random, and the
+    result is unknown. DLIO also pauses before the first operation. Therefore the pause is at most the time from the
+    run's start to the first operation.
     """
     if varies:
         return Pause(
@@ -291,7 +298,7 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
 def slowest_of_each(ranks: Ranks, processes: int, seconds_between: float | None) -> tuple[Slowest, ...]:
     """Return every operation that any rank recorded: the saves in order, then the loads in order.
 
-    If ``seconds_between`` is None, no times are inferred.
+    ``seconds_between`` is the pause between operations. If it is None, no times are inferred.
     """
     keys = {key for times in ranks.values() for key in times.timings}
     following = _following(keys)
@@ -303,9 +310,9 @@ def slowest_of_each(ranks: Ranks, processes: int, seconds_between: float | None)
 
 
 def inferred_seconds(timings: Mapping[Key, Timing], key: Key, following: Key, seconds_between: float) -> float | None:
-    """Return the time of an operation's slowest process, inferred from one rank's starts of two consecutive operations.
+    """Return the time of an operation's slowest process, inferred from one rank's starts; None if a start is missing.
 
-    Return None if a start is missing.
+    ``key`` is the operation, ``following`` is the next operation, and ``seconds_between`` is the pause between them.
     """
     this, then = timings.get(key), timings.get(following)
     if this is None or then is None:
@@ -315,9 +322,9 @@ def inferred_seconds(timings: Mapping[Key, Timing], key: Key, following: Key, se
 
 
 def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds_between: float | None) -> float | None:
-    """Return the largest error of inferred times in seconds, over the operations with the times of all ranks.
+    """Return the largest error of inferred times in seconds; None if no inferred time can be checked.
 
-    Return None if there is no such operation or no inferred time.
+    An inferred time is checked in each operation for which all ranks have recorded times.
     """
     lowest = ranks.get(0)
     if lowest is None or seconds_between is None:
@@ -332,7 +339,7 @@ def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds
 
 
 def ranks_of_different_runs(ranks: Ranks) -> dict[int, str]:
-    """Return {rank: reason} for ranks whose times cannot be from the same run as the other ranks' times."""
+    """Return {rank: reason} for ranks whose times cannot be from the run of the other ranks."""
     with_times = {rank: times for rank, times in ranks.items() if times.timings}
     if len(with_times) < 2:
         return {}
@@ -362,8 +369,9 @@ def ranks_of_different_runs(ranks: Ranks) -> dict[int, str]:
 
 
 def clock_skew_seconds(ranks: Ranks) -> float:
-    """Return the largest difference between two ranks' clocks in seconds. It is computed from starts after a
-    barrier.
+    """Return the largest difference between two ranks' clocks in seconds.
+
+    It is computed from the ranks' starts of the same operation, which follow a barrier.
     """
     shared = set.intersection(*(set(times.timings) for times in ranks.values())) if ranks else set()
     starts = [[times.timings[key].start for times in ranks.values()] for key in shared]
@@ -409,9 +417,9 @@ def _slowest(
 def _witnessed(
     key: Key, following: Key, known: Mapping[int, float], ranks: Ranks, seconds_between: float | None
 ) -> float | None:
-    """Return the inferred time of the slowest process; None if it cannot be inferred.
+    """Return the inferred time of the slowest process of the operation ``key``; None if the time cannot be inferred.
 
-    It is the median over up to five ranks that recorded both starts.
+    The result is the median over up to five ranks that recorded the starts of ``key`` and ``following``.
     """
     if seconds_between is None:
         return None
@@ -421,9 +429,9 @@ def _witnessed(
 
 
 def _following(keys: Iterable[Key]) -> dict[Key, Key]:
-    """Return {operation: next operation} for all operations with a known next operation.
+    """Return {operation: next operation}. An operation without a known next operation is omitted.
 
-    After the last save, the next operation is the first load.
+    The next operation after the last save is the first load.
     """
     ordered = sorted(keys, key=_in_order)
     return {
@@ -438,7 +446,7 @@ def _in_order(key: Key) -> tuple[bool, int]:
 
 
 def _before_first(times: RankTimes) -> float | None:
-    """Return the seconds from the start of the run to its first operation, on this rank's clock; None if unknown."""
+    """Return the seconds from the run's start to its first operation, on this rank's clock; None if unknown."""
     first = min((timing.start for timing in times.timings.values()), default=None)
     if first is None or times.began is None or first < times.began:
         return None
@@ -446,9 +454,9 @@ def _before_first(times: RankTimes) -> float | None:
 
 
 def _idle_seconds(ranks: Ranks, processes: int) -> float | None:
-    """Return the median idle time between two operations: from the slowest rank's end to the next start.
+    """Return the median idle time between two consecutive saves, or loads; None if not all ranks have times.
 
-    Return None unless all ranks have times.
+    The idle time is the time from the slowest rank's end of an operation to the start of the next operation.
     """
     if len(ranks) < processes:
         return None
@@ -464,7 +472,7 @@ def _idle_seconds(ranks: Ranks, processes: int) -> float | None:
 def _copies(ranks: Ranks) -> dict[int, str]:
     """Return {rank: reason} for ranks whose file is a copy of another rank's file.
 
-    In a copy, all times equal the other file's to the microsecond.
+    A file is a copy if all its times equal the times in the other file to the microsecond.
     """
     seen: dict[frozenset[tuple[Key, Timing]], int] = {}
     found = {}
@@ -478,9 +486,9 @@ def _copies(ranks: Ranks) -> dict[int, str]:
 
 
 def _reference(ranks: Ranks) -> dict[Key, float]:
-    """Return {operation: reference time of its start}: the median over all ranks.
+    """Return {operation: reference start}. The reference start is the median start over all ranks.
 
-    With fewer than three ranks, it is the lowest rank's start.
+    If there are fewer than three ranks, the reference start is the start on the lowest rank.
     """
     if len(ranks) < 3:
         return {key: timing.start for key, timing in ranks[min(ranks)].timings.items()}

@@ -1,9 +1,8 @@
-"""The bytes that the hosts received over the network during loads, and page caches dropped between two runs. Pure (no
-I/O).
+"""The bytes that hosts received over the network during loads, and page caches dropped between runs. Pure (no I/O).
 
-mlpstorage copies the kernel's counters of every host: at the start and end of an invocation (``cluster_snapshots`` in
-its metadata) and every 10 s (``*_timeseries.json``). These have UTC times in whole seconds; DLIO's times have no time
-zone.
+mlpstorage copies the kernel's counters of every host. It copies them at the start and end of an invocation
+(``cluster_snapshots`` in its metadata) and every 10 s (``*_timeseries.json``). The counters have UTC times in whole
+seconds. DLIO's times have no time zone.
 
 Received bytes are a lower bound, because the kernel does not count the traffic of RDMA adapters.
 """
@@ -32,9 +31,10 @@ this program."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """The counters of one host at one time: ``at``, in seconds since 2000 (UTC), and received bytes by interface.
+    """The counters of one host at the time ``at``, in seconds since 2000 (UTC).
 
-    ``dropped`` counts the drops of the kernel's page cache since the host started; None if it is not recorded.
+    ``received`` is {interface: received bytes}. ``dropped`` counts how often the kernel's page cache was dropped since
+    the host started; None if not recorded.
     """
 
     at: float
@@ -48,9 +48,10 @@ Counters = Mapping[str, Sequence[Sample]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Received:
-    """The bytes that all hosts received during the loads: from the last sample before to the first sample after them.
+    """The bytes that all hosts received during the loads.
 
-    ``at_least``: there is no sample after the loads, so ``bytes`` is a lower bound.
+    ``bytes`` covers the time from the last sample before the loads to the first sample after them. ``at_least`` is true
+    if a host has no sample after the loads; ``bytes`` is then a lower bound.
     """
 
     bytes: int
@@ -58,7 +59,7 @@ class Received:
 
 
 def counters_of(metadata: Any, series: Any) -> Counters:
-    """Return the samples of each host from mlpstorage's metadata and its time series. Either may be None."""
+    """Return the samples of each host from mlpstorage's metadata and time series. Either argument may be None."""
     found: dict[str, list[Sample]] = {}
     snapshots = table(table(metadata).get("cluster_snapshots"))
     for snapshot in (table(snapshots.get("start")), table(snapshots.get("end"))):
@@ -73,8 +74,9 @@ def counters_of(metadata: Any, series: Any) -> Counters:
 def received_between(counters: Counters, begin: float, end: float, began: float, hosts: int | None) -> Received | None:
     """Return the bytes that all hosts received between the times ``begin`` and ``end`` on a rank's clock.
 
-    ``began`` is the start of the run on the same clock; the clock's time zone is derived from it. ``hosts`` is the
-    number of hosts; None if unknown. Return None if a host lacks counters or a counter decreased, as after a restart.
+    ``began`` is the start of the run on the same clock. The time zone of the clock is derived from ``began``. ``hosts``
+    is the number of hosts; None if unknown. Return None if a host lacks counters, or if a counter decreased, as after a
+    restart.
     """
     samples = [sample for of_host in counters.values() for sample in of_host]
     if not samples or len(counters) != (hosts or len(counters)):
@@ -97,7 +99,10 @@ def received_between(counters: Counters, begin: float, end: float, began: float,
 
 
 def dropped_between(saving: Counters, loading: Counters) -> bool | None:
-    """Return whether each loading host dropped its page cache between two invocations; None if this is not recorded."""
+    """Return whether each loading host dropped its page cache between two invocations; None if not recorded.
+
+    ``saving`` and ``loading`` are the counters of the invocation that saved and of the one that loaded.
+    """
     if not loading or not set(loading) <= set(saving):
         return None
     before = [next((s.dropped for s in reversed(saving[name]) if s.dropped is not None), None) for name in loading]
@@ -124,9 +129,9 @@ def _add(found: dict[str, list[Sample]], host: Any, when: Any, interfaces: str) 
 
 
 def _name(value: Any) -> str:
-    """Return ``value`` if it is the name of a physical interface; otherwise empty.
+    """Return ``value`` if it is the name of an interface whose bytes must be counted; otherwise an empty text.
 
-    The bytes of other interfaces never leave the host, or a physical interface counts them as well.
+    Bytes of other interfaces remain on the host, or a physical interface also counts them.
     """
     if not isinstance(value, str) or "." in value or "@" in value or _REPEATED.fullmatch(value):
         return ""

@@ -30,5 +30,5 @@ def parsed_time(value: Any) -> datetime | None:
 
 
 def on_clock(naive: datetime) -> float:
-    """Return a time without a zone as seconds since 2000 on the same clock."""
+    """Return a time without a time zone as seconds since 2000 on the same clock."""
     return (naive - _CLOCK_START).total_seconds()

@@ -1,7 +1,7 @@
 """The verdicts on a published result: whether its files prove that a requirement is met. Pure (no I/O).
 
-Sources: DLIO's code for its behaviour; the rules of MLPerf Storage (Rules.md, 4.3.1 and 4.7.1, and
-checkpointing/README.md) for the rule to clear caches.
+DLIO's code is the source for DLIO's behaviour. The rules of MLPerf Storage (Rules.md, 4.3.1 and 4.7.1, and
+checkpointing/README.md) are the source for the rule to clear caches.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ TimeOutcome = Literal["met", "failed", "met as far as recorded", "not known"]
 class RecordedTime:
     """The outcome of the saves, or of the loads, of a result.
 
-    ``met as far as recorded``: in ``known`` operations the slowest process is known and met the limit. In the others,
-    no recorded time missed the limit. The verdict of the requirement is then "not run".
+    The outcome is ``met as far as recorded`` if the slowest process met the limit in all operations in which it is
+    known. ``known`` is the number of these operations. In the other operations, no recorded time exceeds the limit. The
+    verdict of the requirement is then "not run".
     """
 
     kind: OperationKind
@@ -130,7 +131,10 @@ def _of_known(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return an undecided verdict with the confidence bound and estimate from the operations with known times."""
+    """Return an undecided verdict, with the confidence bound and the estimate of the operations with known times.
+
+    ``verdict`` is the undecided verdict. The bound and the estimate are None if no operation has a known time.
+    """
     lines = [line for line in verdict.detail.splitlines() if not line.startswith(HOW_SURE)]
     known = tuple(filter(_is_known, measurement.of_kind(kind)))
     if not known:
@@ -141,9 +145,10 @@ def _of_known(
 
 
 def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Return a sentence on operations of which only the upper bound exceeds the limit.
+    """Return a sentence on operations that may have exceeded the limit; otherwise return an empty text.
 
-    Return an empty text if there are none, or if another operation certainly exceeds the limit.
+    The upper bound of such an operation's time exceeds the limit, and the lower bound does not. The text is empty if
+    there is no such operation, or if another operation certainly exceeded the limit.
     """
     late = [o for o in measurement.of_kind(kind) if o.seconds > limit]
     if not late or any(o.least_seconds > limit for o in late):
@@ -152,10 +157,10 @@ def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: flo
 
 
 def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Return a sentence on operations whose slowest process is unknown; empty if there are none.
+    """Return a sentence on operations whose slowest process is unknown; empty if there are no such operations.
 
-    Their longest recorded time is a lower bound, so it cannot prove that the limit was met. A removed file of a slow
-    rank therefore gives no advantage.
+    The longest recorded time of such an operation is a lower bound, so it cannot prove that the limit was met.
+    Therefore the removal of a slow rank's file gives no advantage.
     """
     operations = measurement.of_kind(kind)
     unseen = [o for o in operations if o.basis == RANK_0]
@@ -169,7 +174,7 @@ def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: f
 
 
 def _undecided(verdict: Verdict, reason: Reason, because: str) -> Verdict:
-    """Return the verdict as "not run", with the reason why the files do not decide it."""
+    """Return the verdict changed to "not run". ``because`` explains why the files do not decide the requirement."""
     return replace(verdict, outcome="not run", reason=reason, measured=None, margin=None, because=because)
 
 
@@ -182,9 +187,9 @@ def _perhaps(operation: Operation) -> str:
 
 
 def bases_text(result: Result, kind: OperationKind) -> str:
-    """Return the number of operations by basis, as text, such as ``9 inferred from rank 0, 1 rank 0 only``.
+    """Return the number of operations for each basis, as text, such as ``9 inferred from rank 0, 1 rank 0 only``.
 
-    If all operations have the same basis, the text is only the basis.
+    A basis is the source of an operation's time. If all operations have one basis, the text is only the basis.
     """
     bases = result.figures[kind].bases
     if len(bases) == 1:
@@ -233,7 +238,10 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
 
 
 def _cold(result: Result) -> str:
-    """Return sentences on the clients' caches: the submission rule, and the data that may have been cached."""
+    """Return sentences on the clients' caches.
+
+    They state the submission rule on caches and which data may have been cached.
+    """
     listed = ["DLIO neither drops caches nor checks their content."]
     readings = readings_of(result)
     rules = sorted({r.rule for r in readings if r.requires_drop})
@@ -271,7 +279,7 @@ def _cold(result: Result) -> str:
 def caches_dropped(result: Result) -> bool:
     """Whether the kernels' counters prove that each loading host dropped its page cache between saves and loads.
 
-    The counters do not cover a cache of the storage's own client.
+    These counters do not cover a cache of the storage vendor's client software.
     """
     saving = [run for run in result.runs if run.of_kind("save") and not run.of_kind("load")]
     loading = [run for run in result.runs if run.of_kind("load") and not run.of_kind("save")]
@@ -295,7 +303,7 @@ def network_text(result: Result) -> str:
 
 
 def _caches(result: Result) -> str:
-    """Return a sentence on the page caches when the loads' runs began; empty if their size is not recorded."""
+    """Return a sentence on the size of the page caches when the runs with loads began; empty if not recorded."""
     loading = [run.files.facts.cached_bytes for run in result.runs if run.of_kind("load") and not run.of_kind("save")]
     known = [amount for amount in loading if amount is not None]
     if not known or len(known) < len(loading):
@@ -308,10 +316,10 @@ def _caches(result: Result) -> str:
 
 
 def readings_of(result: Result) -> list[CacheReading]:
-    """Return both interpretations of the submission rule on caches, applied to every client.
+    """Return the two interpretations of the submission rule on caches, for each client.
 
-    The ranks are assumed to fill the hosts in order and evenly. Return an empty list if the number of clients or their
-    memory is not recorded, or if the ranks cannot be divided evenly.
+    The computation assumes that the ranks fill the hosts in order and evenly. Return an empty list if the number of
+    clients or their memory is not recorded, or if the ranks cannot be divided evenly.
     """
     facts = [run.files.facts for run in result.runs]
     memory = max((f.host_memory_bytes for f in facts), key=len)

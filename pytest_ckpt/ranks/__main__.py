@@ -1,4 +1,7 @@
-"""The process of a rank: ``python -m pytest_ckpt.ranks``. The launcher starts it, and the controller sends it jobs."""
+"""The process of a rank: ``python -m pytest_ckpt.ranks``.
+
+The launcher starts the process, and the controller sends jobs to it.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ def _place_segments_in_session() -> None:
 
 
 def _do_job(group: Group, activity: Activity, controller: Controller, bound: Mapping[str, str]) -> bool:
-    """Receive one job from the controller and run it. Return whether another job may follow."""
+    """Receive one job from the controller and run the job. Return whether another job may follow."""
     from pytest_ckpt.facts.events import Ready  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import beat_seconds  # noqa: PLC0415
 
@@ -122,8 +125,8 @@ def _libraries_uncollected() -> Iterator[None]:
 def _end_at_once() -> None:
     """Kill this process, because the connection to the controller was lost.
 
-    The launcher's daemon on this host may wait for minutes. So first start a separate process that ends the daemon and
-    removes its files (`pytest_ckpt.launching.host_sweep`).
+    The launcher's daemon on this host may run for several more minutes. Therefore this function first starts a separate
+    process that ends the daemon and removes the daemon's files (`pytest_ckpt.launching.host_sweep`).
     """
     from pytest_ckpt.support.processes import MARK, SWEEP  # noqa: PLC0415
     from pytest_ckpt.support.resources import PACKAGE_HOME  # noqa: PLC0415
@@ -169,9 +172,10 @@ def _measure(group: Group, activity: Activity, job: Job, controller: Controller)
 
 @contextlib.contextmanager
 def _tier_of_each_host(group: Group, job: Job) -> Iterator[None]:
-    """On one rank of each host, create the run's area in the host's local tier; remove it after the ``with`` block.
+    """Create the run's area in each host's local tier before the ``with`` block, and remove it after the block.
 
-    On a single host, do nothing, because the controller has created the area.
+    One rank of each host does this. If all ranks are on one host, the function does nothing, because the controller has
+    created the area.
     """
     from pytest_ckpt.support.references import load  # noqa: PLC0415
 

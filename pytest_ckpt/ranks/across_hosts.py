@@ -1,8 +1,8 @@
 """Waits until this host sees the files that other hosts have just created, and reports these waits.
 
-For about a second, a storage client may cache that a name is missing or that a file has its old size. Only STALE judges
-such delays. So the waits end before a clock starts, and saves, loads and patterns do not include them. Hosts query the
-storage only for files that they are about to use.
+For about a second, a storage client may cache that a name is missing or that a file has its old size. Only the
+requirement STALE judges such delays. Therefore the waits end before a clock starts, and the times of saves, loads and
+patterns do not include them. Hosts query the storage only for files that they are about to use.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.001, 0.02
 class AcrossHosts:
     """Makes the ranks of several hosts wait for files and directories that other hosts created.
 
-    On a single host and in a local tier, it does not wait. All ranks call its methods together. ``stage`` returns a
-    context manager that adds the duration of the waits to the measurement.
+    If all ranks are on one host or the target is a local tier, the methods do not wait. All ranks call each method
+    together. ``stage`` returns a context manager that adds the duration of the waits to the measurement.
     """
 
     def __init__(
@@ -48,8 +48,9 @@ class AcrossHosts:
         self._waits = group.spans_hosts and not is_local
 
     def prepare(self) -> None:
-        """On every rank, create the directory for all checkpoints of the subject. Then wait until every host sees
-        it.
+        """On every rank, create the directory for all checkpoints of the subject.
+
+        Then wait until every host sees the directory.
         """
         slug = self._subject.slug
         self._store.prepare(slug)
@@ -61,9 +62,9 @@ class AcrossHosts:
                 )
 
     def begin(self, ref: CheckpointRef) -> None:
-        """Create the directory of a checkpoint on rank 0, and wait until every host sees it.
+        """Create the directory of a checkpoint on rank 0, and wait until every host sees the directory.
 
-        On a single host or in a local tier, do nothing.
+        If all ranks are on one host or the target is a local tier, do nothing.
         """
         if self._waits:
             with self._stage(_SPENT_ON, None):
@@ -83,8 +84,9 @@ class AcrossHosts:
                 self._await_visible("name", lambda: self._store.sees(ref, ()), is_requested=self._group.leads_host)
 
     def files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
-        """Wait until every rank sees the files of other ranks that it will read. ``own`` are the files that this rank
-        wrote.
+        """Wait until every rank sees the files of other ranks that the rank will read.
+
+        ``files`` are the files that this rank will read. ``own`` is {checkpoint number: files that this rank wrote}.
         """
         if self._waits:
             with self._stage(_SPENT_ON, None):
@@ -109,7 +111,8 @@ class AcrossHosts:
     def _await_visible(self, awaited: Awaited, sees: Callable[[], bool], *, is_requested: bool) -> None:
         """Wait until ``sees`` returns True, and report the hosts that had to wait.
 
-        Only ranks with ``is_requested`` call ``sees``, repeatedly and for at most `VISIBLE_WITHIN_SECONDS`.
+        Only ranks with ``is_requested`` call ``sees``. They call it repeatedly, for at most `VISIBLE_WITHIN_SECONDS`.
+        ``awaited`` is the kind of object in the report.
         """
         late = self._waited(sees) if is_requested else None
         gathered = self._group.gather(late)

@@ -1,6 +1,7 @@
-"""The checkpoints that ranks have saved: their references and the files that this rank reads or writes.
+"""The checkpoints that ranks have saved: their references, and the files that this rank reads or writes.
 
-A delta contains only changed pages. A load of a delta reads its chain: the full checkpoint and all deltas up to it.
+A delta is a checkpoint that contains only changed pages. A load of a delta reads the delta's chain: the full checkpoint
+and all later deltas up to this delta.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 class Checkpoints:
     """The checkpoints of one subject in ``store``. ``shard`` lists the files and tensors that this rank saves.
 
-    ``rule`` names the files of a full checkpoint. ``deltas`` defines which saves are deltas and which chain a load
-    reads.
+    ``rule`` names the files of a full checkpoint. ``deltas`` defines which saves are deltas, and the chain of
+    checkpoints that a load reads; None without deltas.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Checkpoints:
     def new_ref(self, checkpoint: int, role: Role) -> CheckpointRef:
         """Return a new reference for the next save of checkpoint number ``checkpoint``.
 
-        A number can be reused after its checkpoint was deleted; each save gets a different reference.
+        If a checkpoint has been deleted, its number can be used again. Each save of a number has a different reference.
         """
         before = self._refs.get(checkpoint)
         attempt = before.attempt + 1 if before else 0
@@ -59,22 +60,25 @@ class Checkpoints:
     def ref(self, checkpoint: int) -> CheckpointRef:
         """Return the reference of the last save of checkpoint number ``checkpoint``.
 
-        If another process saved the checkpoint, it was saved only once. Then return the reference of this save.
+        If another process saved the checkpoint, return the reference of a first save, because such a checkpoint is
+        saved only once.
         """
         if checkpoint in self._refs:
             return self._refs[checkpoint]
         return CheckpointRef(subject=self.subject.slug, number=checkpoint, commit=self._rule.commit)
 
     def files_of_load(self, checkpoint: int, names: Iterable[str] | None = None) -> list[Files]:
-        """Return the files that this rank reads to restore a checkpoint, with one item for each checkpoint of the
-        chain.
+        """Return the files that this rank reads to restore a checkpoint.
+
+        The list has one item for each checkpoint of the chain. ``names`` limits the files, as in `files`.
         """
         return [self.files(number, names) for number in self._chain(checkpoint)]
 
     def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
-        """Return the files that this rank reads from one checkpoint: ``names``, or the files that it needs.
+        """Return the files that this rank reads from one checkpoint: ``names``, or the files that the rank needs.
 
-        It needs the files with its own tensors and, from a full checkpoint, the files that all ranks share.
+        A rank needs the files with its own tensors. From a full checkpoint, it also needs the files that all ranks
+        share.
         """
         if names is None:
             names = self.own_names(checkpoint)
@@ -101,7 +105,7 @@ class Checkpoints:
         return self._deltas.chain(checkpoint) if self._deltas else (checkpoint,)
 
     def _bytes(self, checkpoint: int) -> int:
-        """Return the tensor bytes that this rank saves in a checkpoint."""
+        """Return the number of tensor bytes that this rank saves in a checkpoint."""
         if self._deltas and self._deltas.is_delta(checkpoint):
             return self._deltas.delta_bytes(self._shard, checkpoint)
         return self._shard.bytes

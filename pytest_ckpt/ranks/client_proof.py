@@ -1,10 +1,10 @@
 """Evidence that a rank's client is genuine: the effect of fsync, the clock, and libraries that intercept calls.
 
-Operations are timed by `time.perf_counter`, which a library or a start-up hook could intercept. So each operation and
-the whole measurement are also timed by the kernel's uptime, read from /proc/uptime.
+Operations are timed by `time.perf_counter`, which a library or a start-up hook could intercept. Therefore each
+operation and the whole measurement are also timed by the kernel's uptime, read from /proc/uptime.
 
-While a host sleeps, the uptime advances and the clock does not. CLOCK_BOOTTIME includes sleep, so it distinguishes
-sleep from a manipulated clock.
+While a host sleeps, the uptime advances and the clock of `time.perf_counter` does not. CLOCK_BOOTTIME includes sleep,
+so it distinguishes sleep from a manipulated clock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class _RankProof:
 
 @dataclass(kw_only=True, slots=True)
 class ClientProof:
-    """Collects the evidence of one rank. All ranks call `joined` together."""
+    """Collects the evidence of one rank. All ranks call `joined` together.
+
+    ``clock`` compares the rank's clock with the kernel's uptime.
+    """
 
     group: Group
     activity: Activity
@@ -57,10 +60,10 @@ class ClientProof:
     _fsyncs: list[FsyncEffect] = field(default_factory=list)
 
     def try_fsync(self, moment: Moment) -> None:
-        """Write and fsync an extra file on the target, and record how many of its bytes the kernel has not written
-        back.
+        """Write and fsync an extra file on the target, and record the effect of the fsync.
 
-        If the store does not use fsync, do nothing.
+        The effect is the number of bytes of the file that the kernel has not written back. ``moment`` is the time of
+        the trial within the measurement. If the store does not use fsync, do nothing.
         """
         if not hasattr(self.store, "fsync_counts"):
             return
@@ -72,7 +75,7 @@ class ClientProof:
         self._fsyncs.append(FsyncEffect(rank=self.group.rank, host=self.group.host, moment=moment, **asdict(counts)))
 
     def joined(self) -> ClientProofs:
-        """Return the combined evidence of all ranks on rank 0; an empty record on other ranks."""
+        """Return the combined evidence of all ranks on rank 0, and an empty record on other ranks."""
         host = self.group.host
         calls = interposed_calls()
         # If fsync has its effect, calls that a profiler intercepts are only disclosed (`start_hooks`).
@@ -89,7 +92,10 @@ class ClientProof:
 
 
 def fold(ranks: Sequence[_RankProof]) -> ClientProofs:
-    """Combine the evidence of all ranks. Keep the worst rank of each host, and each library or hook once."""
+    """Combine the evidence of all ranks.
+
+    The result contains the worst rank of each host, and each library or hook once.
+    """
     return ClientProofs(
         fsyncs=tuple(_worst_fsyncs(effect for own in ranks for effect in own.fsyncs)),
         clocks=tuple(_worst_clocks(own.clock for own in ranks)),
@@ -132,7 +138,7 @@ def _unusual_spans(ranks: Iterable[_RankProof]) -> list[RankSpan]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ClockReading:
-    """One reading of the kernel's uptime, and of each clock immediately before and after it, in seconds.
+    """One reading of the kernel's uptime, and of each clock immediately before and after the uptime, in seconds.
 
     ``ahead`` is CLOCK_BOOTTIME minus CLOCK_MONOTONIC.
     """
@@ -144,7 +150,7 @@ class _ClockReading:
 
 
 class ClockWatch:
-    """Finds the time span in which a rank's clock differed most from the kernel's uptime."""
+    """Records the time span in which a rank's clock differed most from the kernel's uptime."""
 
     def __init__(self, rank: int, host: str) -> None:
         self._rank, self._host = rank, host
@@ -156,17 +162,18 @@ class ClockWatch:
         self._began = _sample()
 
     def end(self, of: str) -> None:
-        """Read the clocks at the end of the operation ``of``, and keep its span if it has the largest difference so
-        far.
+        """Read the clocks at the end of the operation ``of``.
+
+        The operation's time span is kept if its difference from the uptime is the largest so far.
         """
         self._add_interval(self._began, of)
 
     def seconds(self) -> float:
-        """Return the seconds since this object was created, by the clock that times operations."""
+        """Return the seconds since this object was created, measured by `time.perf_counter`, which times operations."""
         return time.perf_counter() - self._began_all.after[0]
 
     def worst(self) -> ClockSpan:
-        """Return the span with the largest difference so far: one operation, or the whole measurement."""
+        """Return the time span with the largest difference from the uptime: one operation, or the whole measurement."""
         self._add_interval(self._began_all, "the measurement")
         assert self._worst
         return self._worst

@@ -1,27 +1,29 @@
 """The content of checkpoints: unique, incompressible bytes, reproducible for any offset and generated at memory speed.
 
-A page has 4 KiB. It is a row of a random block, XORed with one 64-bit word. The word encodes the page's place
-(checkpoint, rank, tensor, page) and can be decoded. So all pages of a run differ. Data are verified without a stored
-copy, and the origin of a misplaced page is known.
+A page has 4 KiB. Its content is a row of a random block, XORed with one 64-bit word. The word encodes the page's place
+(checkpoint, rank, tensor, page) and can be decoded. Therefore all pages of a run differ. Data are verified without a
+stored copy, and the origin of a misplaced page is known.
 
-A block is used for at most one GiB. So storage that knows this scheme and searches for stored rows finds none. The
-first two words of a row are the same in all blocks, so a page's place can be decoded from these two words.
+A block is used for at most one GiB of content. This limits the repeated rows that storage with knowledge of this scheme
+could exploit. The first two words of a row are the same in all blocks, so a page's place can be decoded from these two
+words.
 
 If saves are compressed, pages compress like the tensors of a training state: numbers with random mantissas and few
-exponents. In the first 8 bytes of a page, the word changes complete numbers; in the rest, only mantissas. In this
-module "exponent" means the highest byte of a number, which includes the sign.
+different exponents. In the first 8 bytes of a page, the 64-bit word changes complete numbers. In the rest of the page,
+it changes only mantissas. In this module "exponent" means the highest byte of a number, which includes the sign.
 
-The reference is a small transformer (11 M parameters), trained on text with AdamW. In blocks of 1 MiB, zstd 1 stored
-0.77 of its bf16 weights and 0.91 to 0.93 of its fp32 master weights and moments. LZ4 stored all. Exponents are drawn
-from a normal distribution that matches both ratios within 0.03. Moments of unused rows compress almost completely and
-are omitted.
+The reference for compression is a small transformer (11 M parameters), trained on text with AdamW. In blocks of 1 MiB,
+zstd 1 compressed its bf16 weights to 0.77 of their size, and its fp32 master weights and moments to 0.91 to 0.93. LZ4
+did not compress any of them. Exponents are drawn from a normal distribution that matches both zstd ratios within 0.03.
+Moments of unused rows compress almost completely and are omitted.
 
 A page that differs from the written page is reported as flipped, torn, zeros, stale, misplaced or foreign.
 
 The CRC-32 of content is computed without generating the content, because CRC is linear. L(x) is the CRC register after
-x if it starts at zero, without inversions. L(a XOR b) = L(a) XOR L(b). L(a followed by b) = shift(L(a), length of b)
-XOR L(b), where shift is linear as well. So L of a page is L of its row XORed with a function of its word. The values of
-pages are joined in a tree. This is about twenty times as fast as zlib, with the same result.
+the bytes x, if the register starts at zero and nothing is inverted. L(a XOR b) = L(a) XOR L(b). L(a followed by b) =
+shift(L(a), length of b) XOR L(b), where shift is also linear. Therefore L of a page is L of its row, XORed with a
+function of its 64-bit word. The values of pages are joined in a tree. This method is about twenty times as fast as
+zlib, with the same result.
 """
 
 from __future__ import annotations
@@ -62,9 +64,9 @@ _BITS = np.array([1 << bit for bit in range(32)], dtype=np.uint32)
 
 
 class WordChecksums:
-    """Tables for the change of a page's CRC if one 64-bit word is XORed into all words of the page.
+    """Tables of the change of a page's CRC when one 64-bit word is XORed into all words of the page.
 
-    ``mask`` has an element for each word of the page. Only the bits in ``mask`` are XORed.
+    ``mask`` has an element for each word of the page. Only bits that are set in ``mask`` are XORed.
     """
 
     def __init__(self, mask: NDArray[np.uint64]) -> None:
@@ -72,7 +74,7 @@ class WordChecksums:
 
     @functools.cached_property
     def tables(self) -> Sums:
-        """One table for each byte of the 64-bit word. It maps the byte's value (0 to 255) to the change of the CRC."""
+        """One table for each byte of the 64-bit word: {value of the byte (0 to 255): change of the CRC}."""
         return _tables([linear((self._mask & np.uint64(1 << bit)).tobytes()) for bit in range(64)])
 
 
@@ -89,9 +91,9 @@ class PageChecksums:
         self._words = words.tables
 
     def of_pages(self, first_row: int, words: NDArray[np.uint64]) -> int:
-        """Return L (see the module) of consecutive pages with the 64-bit words ``words``.
+        """Return L (see the module) of consecutive pages. ``words`` are the 64-bit words of the pages.
 
-        The first page uses row ``first_row``. After the last row of the block, the rows repeat.
+        The first page uses row ``first_row`` of the block. After the last row, the rows repeat.
         """
         sums = _apply(self._words, words)
         sums ^= np.resize(np.roll(self._rows, -first_row), len(words))
@@ -111,8 +113,9 @@ def linear(data: bytes) -> int:
 
 
 def join(first: int, second: int, second_bytes: int) -> int:
-    """Return L (see the module) of two consecutive byte ranges from the L of each. ``second_bytes`` is the second's
-    length.
+    """Return L (see the module) of two consecutive byte ranges.
+
+    ``first`` and ``second`` are L of each range. ``second_bytes`` is the length of the second range.
     """
     return shift(first, second_bytes) ^ second if first else second
 
@@ -124,15 +127,15 @@ def of_zeros(count: int) -> int:
 
 
 def shift(register: int, count: int) -> int:
-    """Return the CRC register after ``count`` further zero bytes."""
+    """Return the CRC register after ``count`` further zero bytes. ``register`` is the CRC register before them."""
     return int(_apply(_tables_of_shift(count), np.array([register], dtype=np.uint32))[0])
 
 
 @functools.lru_cache(maxsize=1024)
 def _tables_of_shift(count: int) -> Sums:
-    """Return the tables of the shift by ``count`` zero bytes.
+    """Return the tables of the shift by ``count`` zero bytes (see the module).
 
-    The tables are cached, because a layout has few different counts.
+    The tables are cached, because few different counts occur in a layout.
     """
     values = _BITS
     length = 1
@@ -146,7 +149,7 @@ def _tables_of_shift(count: int) -> Sums:
 
 @functools.cache
 def _shift_tables(length: int) -> Sums:
-    """Return the tables of the shift by ``length`` zero bytes, a power of two."""
+    """Return the tables of the shift by ``length`` zero bytes. ``length`` is a power of two."""
     if length == 1:
         # Shift one zero byte into the register, as zlib does; its inversions cancel out.
         moved = [zlib.crc32(b"\0", int(bit) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF for bit in _BITS]
@@ -156,8 +159,9 @@ def _shift_tables(length: int) -> Sums:
 
 
 def _tables(basis: list[int]) -> Sums:
-    """Return the tables of the linear function that maps bit number i to ``basis[i]``: one table of 256 values per
-    byte.
+    """Return the tables of the linear function that maps bit number i of its argument to ``basis[i]``.
+
+    There is one table of 256 values for each byte of the argument.
     """
     tables = np.zeros((len(basis) // 8, 256), dtype=np.uint32)
     for number, value in enumerate(basis):
@@ -167,7 +171,10 @@ def _tables(basis: list[int]) -> Sums:
 
 
 def _apply(tables: Sums, values: NDArray[np.uint32] | NDArray[np.uint64]) -> Sums:
-    """Return the values of a linear function for many arguments. ``tables`` define the function."""
+    """Return the results of a linear function for the arguments ``values``.
+
+    ``tables`` define the function (see `_tables`).
+    """
     digits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
     # `take` costs half as much as an index.
     out: Sums = tables[0].take(digits[:, 0])
@@ -251,12 +258,12 @@ class _Kind:
         self.checksums = WordChecksums(self.mask)
 
     def of(self, block: Words) -> Words:
-        """Return a block of random bits as numbers of this type."""
+        """Convert a block of random bits to numbers of this type and return the block."""
         return block if self.dtype is None else as_numbers(block, self.dtype)
 
 
 class _Rows:
-    """A block whose rows are pages of one number type."""
+    """A random block, converted to numbers of one type. Each row is the basis of pages."""
 
     def __init__(self, kind: _Kind, block: Words) -> None:
         self.kind, self.block = kind, block
@@ -264,17 +271,17 @@ class _Rows:
 
     @property
     def checksums(self) -> PageChecksums:
-        """The checksums of the pages."""
+        """The checksums of the rows, for the CRC of pages."""
         if self._checksums is None:
             self._checksums = PageChecksums(self.block, self.kind.checksums)
         return self._checksums
 
 
 class _Run(NamedTuple):
-    """Consecutive pages of one block that contain the bytes ``start`` .. ``stop`` of the data.
+    """Consecutive pages of one block, for the bytes from ``start`` to ``stop`` (exclusive) of the requested data.
 
     ``head`` is the offset of byte ``start`` within the first page. ``rows`` and ``words`` have an item for each page.
-    The first and the last page may be incomplete.
+    Only a part of the first page and of the last page may be requested.
     """
 
     start: int
@@ -285,7 +292,7 @@ class _Run(NamedTuple):
     words: Words
 
     def make(self, out: Words, first: int, stop: int) -> None:
-        """Write the complete pages number ``first`` .. ``stop`` of this run into the rows of ``out``."""
+        """Write the complete pages ``first`` to ``stop`` (exclusive) of this run into the rows of ``out``."""
         kind, words, filled = self.kind, self.words[first:stop], self.kind.lanes
         rows, lanes = self.rows[first:stop, :filled], out[:, :filled]
         if kind.is_masked:
@@ -298,11 +305,10 @@ class _Run(NamedTuple):
 
 
 class _Memory:
-    """Allocates memory for blocks in huge pages, two blocks in each.
+    """Allocates memory for blocks in huge pages. Each huge page contains two blocks.
 
-    With normal memory pages, the generation of content takes 10 % longer.
-
-    A huge page is freed when both blocks are freed. Threads may use an instance concurrently.
+    With memory pages of the normal size, the generation of content takes 10 % longer. A huge page is freed when both of
+    its blocks are freed. Threads may use an instance concurrently.
     """
 
     def __init__(self) -> None:
@@ -319,7 +325,7 @@ class _Memory:
 
 
 class _Scratch:
-    """Memory for the expected content of one block. Each comparing thread has its own."""
+    """Memory for the expected content of one block. Each thread that compares data has a separate instance."""
 
     def __init__(self, memory: _Memory) -> None:
         self.words = memory.block()
@@ -328,21 +334,22 @@ class _Scratch:
 
 
 class _OfThread(threading.local):
-    """The scratch memory of each thread; None before the thread's first comparison."""
+    """The scratch memory of each thread. ``scratch`` is None before the thread's first comparison."""
 
     scratch: _Scratch | None = None
 
 
 class Content:
-    """The content of all checkpoints of one subject. Threads may use it concurrently.
+    """The content of all checkpoints of one subject. Threads may use an instance concurrently.
 
-    It uses at most 10 MiB, and 1 MiB for each comparing thread.
+    An instance uses at most 10 MiB, and 1 MiB for each thread that compares data.
 
-    ``compressible`` is the share of zeros in every page; it tests an array's data reduction. If ``constant``, all pages
-    of all checkpoints are equal; a comparison of speeds shows whether content affects the array.
+    ``compressible`` is the share of zeros in every page; it serves to test the data reduction of an array. If
+    ``constant``, all pages of all checkpoints are equal. A comparison of both speeds shows whether the content affects
+    the array.
 
-    ``tensors`` are the number types of a rank's tensors; if given, pages compress like such tensors. ``tensor_bits`` is
-    the size, in bits, of the field that encodes the tensor in a page's place. All processes that generate or compare
+    ``tensors`` are the number types of a rank's tensors. If given, pages compress like tensors of these types. A page's
+    place contains the number of the tensor in a field of ``tensor_bits`` bits. All processes that generate or compare
     the content use the same ``tensor_bits``.
     """
 
@@ -376,15 +383,15 @@ class Content:
         self._of_thread = _OfThread()
 
     def fill(self, out: Bytes, place: TensorKey, offset: int = 0) -> None:
-        """Write the bytes of tensor ``place`` from ``offset`` on into ``out``, a contiguous array of bytes."""
+        """Write bytes of the tensor ``place``, beginning at ``offset``, into ``out``. ``out`` is contiguous."""
         with _buffers_of_a_page():
             for run in self._runs(place, offset, len(out)):
                 self._fill(out[run.start : run.stop], run)
 
     def differing_pages(self, data: Bytes, place: TensorKey, offset: int = 0) -> list[tuple[int, int]]:
-        """Compare ``data`` with the bytes of tensor ``place`` from ``offset`` on.
+        """Compare ``data`` with the bytes of the tensor ``place``, beginning at ``offset``.
 
-        Return (start, stop) in ``data`` of every page that differs, in order.
+        Return (start, stop) of every page that differs, in order. Both are offsets in ``data``.
         """
         bad: list[tuple[int, int]] = []
         scratch = self._of_thread.scratch = self._of_thread.scratch or _Scratch(self._memory_to_compare)
@@ -399,13 +406,13 @@ class Content:
         return bad
 
     def expected(self, place: TensorKey, offset: int, length: int) -> Bytes:
-        """Return a new array with ``length`` bytes of tensor ``place`` from ``offset`` on."""
+        """Return a new array with ``length`` bytes of the tensor ``place``, beginning at ``offset``."""
         out = np.empty(length, dtype=np.uint8)
         self.fill(out, place, offset)
         return out
 
     def crc32(self, place: TensorKey, length: int) -> int:
-        """Return the CRC-32 of the first ``length`` bytes of tensor ``place``, without generating them."""
+        """Return the CRC-32 of the first ``length`` bytes of the tensor ``place``. Complete pages are not generated."""
         whole, rest = divmod(length, PAGE_BYTES)
         total = 0
         for page in range(0, whole, _CHECKSUM_PAGES):
@@ -418,14 +425,17 @@ class Content:
         return total ^ of_zeros(length)
 
     def origin(self, page: Bytes) -> tuple[TensorKey, int] | None:
-        """Return the tensor and the page number of a complete page of this content; None for any other bytes."""
+        """Return (tensor, page number) of a page. Return None if ``page`` is not a complete page of this content."""
         for kind in () if self._constant else self._kinds:
             if found := self._origin_in(kind, page.view(np.uint64)[: kind.lanes]):
                 return found
         return None
 
     def _origin_in(self, kind: _Kind, lanes: Words) -> tuple[TensorKey, int] | None:
-        """Return the tensor and the page number of a page of this number type; None for any other bytes."""
+        """Return (tensor, page number) of a page whose number type is ``kind``; None for any other bytes.
+
+        ``lanes`` are the 64-bit words of the page.
+        """
         if len(lanes) < _COMMON:
             return None
         mask, common = kind.mask[: kind.lanes], kind.of(self._first)
@@ -461,7 +471,7 @@ class Content:
         return self._cached_block(self._kind(place), _group(place, page))
 
     def _generate(self, kind: _Kind, group: tuple[int, ...]) -> _Rows:
-        """Generate the block for a group of pages."""
+        """Generate the block with the key ``group`` (see `_group`) for numbers of type ``kind``."""
         generator = np.random.Generator(np.random.SFC64((self._seed, *group)))
         rows = self._memory.block()
         # In parts, because the allocator of each thread keeps the memory of one part.
@@ -477,7 +487,10 @@ class Content:
 
     @staticmethod
     def _fill(out: Bytes, run: _Run) -> None:
-        """Write the bytes of a run into ``out``. Incomplete pages are generated separately and copied."""
+        """Write the bytes of a run into ``out``.
+
+        Pages that are only partly requested are generated separately and copied.
+        """
         head, pages = run.head, len(run.words)
         first, last = (1 if head else 0), (head + len(out)) // PAGE_BYTES
         if first < last:
@@ -492,7 +505,7 @@ class Content:
             out[start:stop] = made[0].view(np.uint8)[begin : begin + stop - start]
 
     def _runs(self, place: TensorKey, offset: int, length: int) -> Iterator[_Run]:
-        """Yield the runs that contain ``length`` bytes of a tensor from ``offset`` on. Each run is within one block."""
+        """Yield the runs for ``length`` bytes of a tensor, beginning at ``offset``. Each run is within one block."""
         (page, head), done = divmod(offset, PAGE_BYTES), 0
         end = -(-(offset + length) // PAGE_BYTES)
         while page < end:
@@ -528,9 +541,10 @@ class Content:
 
 @contextlib.contextmanager
 def _buffers_of_a_page() -> Iterator[None]:
-    """Let numpy use buffers of one page in the ``with`` block.
+    """In the ``with`` block, let numpy use buffers of one page.
 
-    With larger buffers, numpy copies each word before it spreads the word over the page, which takes twice the time.
+    With larger buffers, numpy copies each 64-bit word before it repeats the word over the page. This takes twice the
+    time.
     """
     usual = np.setbufsize(_LANES)
     try:
@@ -540,7 +554,7 @@ def _buffers_of_a_page() -> Iterator[None]:
 
 
 def _group(place: TensorKey, page: int) -> tuple[int, ...]:
-    """Return the key of the block that a page uses."""
+    """Return the key of the block that a page uses. Pages with the same key use the same block."""
     return place.checkpoint, place.rank, place.tensor >> _TENSOR_SHIFT, page >> _PAGE_SHIFT
 
 
@@ -552,7 +566,10 @@ def _unmix(word: int) -> int:
 
 
 def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of each page that differs. ``head`` is the offset of the first byte within its page."""
+    """Yield (start, stop) of each page in which ``seen`` differs from ``expected``.
+
+    ``head`` is the offset of the first byte within its page.
+    """
     start = 0
     while start < len(seen):
         stop = min(len(seen), start + PAGE_BYTES - (head if start == 0 else 0))
@@ -562,9 +579,9 @@ def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, i
 
 
 def as_numbers(block: Words, kind: Dtype) -> Words:
-    """Return a block of random bits as numbers of type ``kind``, with realistic exponents.
+    """Convert a block of random bits to numbers of type ``kind`` with realistic exponents. Return the numbers.
 
-    Numbers of one byte have no exponent and stay unchanged.
+    Numbers of one byte have no exponent and remain unchanged.
     """
     size = ITEM_BYTES[kind]
     if size == 1:
@@ -578,7 +595,7 @@ def as_numbers(block: Words, kind: Dtype) -> Words:
 
 
 def mantissas(mask: Words, kind: Dtype) -> Words:
-    """Return ``mask`` without the bits of exponents of type ``kind``. The first word keeps all bits."""
+    """Return ``mask`` without the exponent bits of numbers of type ``kind``. The first 64-bit word keeps all bits."""
     size = ITEM_BYTES[kind]
     if size == 1:
         return mask
@@ -590,8 +607,9 @@ def mantissas(mask: Words, kind: Dtype) -> Words:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A wrong range of a tensor with one kind of fault. ``offset`` and ``bytes`` are its position and length in the
-    tensor.
+    """A wrong range of a tensor with one kind of fault.
+
+    ``offset`` is the position of the range in the tensor, and ``bytes`` is its length.
     """
 
     kind: FaultKind
@@ -603,10 +621,10 @@ class Finding:
 def compare(
     content: Content, data: Bytes, place: TensorKey, offset: int = 0, *, maximum: int = 20
 ) -> tuple[int, list[Finding]]:
-    """Compare ``data``, which were read, with the bytes of tensor ``place`` from ``offset`` on.
+    """Compare ``data``, which were read from storage, with the bytes of the tensor ``place``, beginning at ``offset``.
 
-    Return the number of wrong pages and the first ``maximum`` wrong ranges. Neighbouring pages with the same kind of
-    fault form one range.
+    Return (number of wrong pages, the first ``maximum`` wrong ranges). Adjacent pages with the same kind of fault form
+    one range.
     """
     bad = content.differing_pages(data, place, offset)
     findings: list[Finding] = []

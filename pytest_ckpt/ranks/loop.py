@@ -1,4 +1,7 @@
-"""Runs the measurement of one subject on all ranks: saves, drops of caches, loads, and additional scenarios."""
+"""Runs the measurement of one subject (a model, and how it is saved) on all ranks.
+
+The measurement consists of saves, drops of caches, loads, and additional scenarios.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +67,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedLoads:
-    """Performs the subject's own loads. If there are more loads than kept checkpoints, checkpoints are loaded in turns.
+    """Performs the loads that count as the subject's results.
 
-    ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` drops the
-    cached data of the files that this rank will read next. ``take_in`` is called with the result of every load. If
-    ``lends_memory``, a rank has enough memory for a shard that is larger than its own. If ``knows_bytes``, files have
-    the sizes of the layout, so the number of bytes that passed through a cache is known.
+    If there are more loads than checkpoints, loads repeat them. ``loader`` creates a loader for another rank's shard;
+    None if ranks cannot load other shards. ``drop`` drops the cached data of the files that this rank will read next.
+    ``take_in`` is called with the result of every load. If ``lends_memory``, a rank has enough memory for a shard that
+    is larger than its own. If ``knows_bytes``, files have the sizes of the layout. Then the number of bytes that passed
+    through a cache is known.
     """
 
     group: Group
@@ -83,14 +87,15 @@ class CountedLoads:
     take_in: Callable[[Loaded], None]
 
     def measure(self, engine: Loader, kept: Sequence[int], count: int) -> tuple[bool, tuple[MovedBytes, ...]]:
-        """Load ``count`` times. Return whether hosts loaded other hosts' files, and the bytes that each host moved.
+        """Load ``count`` times. Return (whether hosts loaded other hosts' files, bytes that each host moved).
 
-        A host has not cached files that only another host has written or read. So, if possible, ranks load files of
-        another host. If a load reads a chain of deltas, return (False, ()).
+        ``kept`` are the numbers of the checkpoints on the target. If possible, each rank loads files that only another
+        host has written and read, because the rank's own host has not cached these files. If a load reads a chain of
+        deltas, return (False, ()).
 
-        For each host, the moved bytes are the minimum that the host saved and loaded between two uses of a
-        checkpoint. On rank 0 they are returned if a count of cached pages cannot prove that loads are uncached, and
-        if files have the sizes of the layout. In all other cases, the tuple is empty.
+        The moved bytes of a host are the minimum that the host saved and loaded between two uses of a checkpoint. They
+        are returned on rank 0 if two conditions are met. First, a count of cached pages cannot prove that loads are
+        uncached. Second, the files have the sizes of the layout. In all other cases, the tuple is empty.
         """
         order = [kept[number % len(kept)] for number in range(count)]
         wants_another = self.cache.wants_proof or self.group.spans_hosts
@@ -120,11 +125,10 @@ class CountedLoads:
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
 
     def _of_another_host(self) -> RankLayout | None:
-        """Return the shard that this rank loads instead of its own, from another host; None if ranks load their own
-        shards.
+        """Return the shard of another host that this rank loads. Return None if this rank loads its own shard.
 
-        Either all ranks load shards of other hosts, or no rank does. Containers of one kernel count as one host here,
-        because they may share a client of the storage.
+        Either all ranks load shards of other hosts, or all ranks load their own shards. Containers of one kernel count
+        as one host here, because they may share a client of the storage.
         """
         hosts: list[str] = self.group.share(self.group.gather(boot_id()))
         reading = shifted(self.layout, hosts)
@@ -143,7 +147,7 @@ _RESIDENT_WITHOUT_DROP = 0.01
 class MeasurementLoop:
     """Runs the measurement of one task. Rank 0 sends every result to the controller as soon as the result is known.
 
-    ``depth`` is the number of requests that engine ``stream`` keeps in flight; None until it is known.
+    ``depth`` is the number of requests that engine ``stream`` keeps in flight. It is None until the number is known.
     """
 
     def __init__(self, group: Group, activity: Activity, task: Task, job: Job) -> None:
@@ -174,7 +178,7 @@ class MeasurementLoop:
     def run(self) -> None:
         """Measure saves and loads, compare the loaded bytes, and remove the files unless the task keeps them.
 
-        Raises ReplacedError instead of any other error if the run's directory was replaced.
+        If the run's directory was replaced, raises ReplacedError instead of any other error.
         """
         try:
             self._measure()
@@ -297,15 +301,17 @@ class MeasurementLoop:
         return HostCache(self._group, self._activity, self._store, self._task.subject.slug, self._task.drop_caches)
 
     def _try_clients(self) -> None:
-        """Find the number of requests in flight. Then measure the client ceilings (rates without storage) with this
-        number.
+        """Choose the number of requests in flight, then measure the client ceilings with this number.
+
+        Client ceilings are the rates that the client reaches without storage.
         """
         self._choose_depth()
         self._find_ceilings()
 
     def _choose_depth(self) -> None:
-        """Set the number of requests in flight: the job's number if there is one, or else the result of a ramp or the
-        default.
+        """Set the number of requests in flight.
+
+        If the job contains a number, use it. If not, use the result of a ramp, or the default if there is no ramp.
         """
         ramp = self._task.ramp
         if self._task.engine != STREAM:
@@ -337,8 +343,9 @@ class MeasurementLoop:
         self._do.send(CeilingsMeasured(subject=self._task.subject, ceilings=ceilings))
 
     def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
-        """Run a ramp. Return the number of requests in flight that it found, and record the wrong bytes of
-        its loads.
+        """Run a ramp, which tries several numbers of requests in flight.
+
+        Return the best number and the rates of the ramp. Wrong bytes in loads of the ramp are added to the results.
         """
         from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
 
@@ -361,7 +368,10 @@ class MeasurementLoop:
         return depth
 
     def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
-        """Measure the task's patterns that last for hours (``lasts``), or all its other patterns."""
+        """Measure the task's patterns. A pattern is an additional measurement, such as saves during crashes.
+
+        If ``lasts``, measure only the patterns that last for hours. If not, measure only the other patterns.
+        """
         of_scenario: dict[str, list[Pattern]] = {}
         for row in (PATTERNS[name] for name in self._task.patterns):
             if row.lasts is lasts:
@@ -398,13 +408,15 @@ class MeasurementLoop:
     def _strategy(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Strategy:
         """Return the strategy that saves this rank's own files.
 
-        If ``aside`` is not empty, the content differs from the subject's. If ``plain``, the task's codec is not used.
+        If ``constant``, all pages of the content are equal. If ``aside`` is not empty, the content differs from the
+        subject's content. If ``plain``, files are saved without the task's codec.
         """
         return self._saving(self._engine(constant=constant, aside=aside, plain=plain), self._store)
 
     def _saver(self, shard: RankLayout, store: Store) -> Strategy:
-        """Return a strategy that saves full checkpoints of ``shard`` to ``store``, with other content than the
-        subject's.
+        """Return a strategy that saves full checkpoints of ``shard`` to ``store``.
+
+        The content differs from the content of the subject's own checkpoints.
         """
         content = content_of(self._task, shard, aside="contention")
         return self._saving(self._create_engine(shard, content, self._saving_options(), is_full=True), store)
@@ -421,7 +433,7 @@ class MeasurementLoop:
         )
 
     def _engine(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Engine:
-        """Return the engine of this rank's own files."""
+        """Return the engine of this rank's own files. The parameters are those of `_strategy`."""
         content = content_of(self._task, self._shard, constant=constant, aside=aside)
         return self._create_engine(self._shard, content, self._saving_options(), plain=plain)
 
@@ -452,10 +464,10 @@ class MeasurementLoop:
         return engine
 
     def _time_canaries(self, cache: HostCache) -> None:
-        """Save extra checkpoints and time reads of them, because not all cached pages can be counted.
+        """Save extra checkpoints and time reads of their parts, because some cached pages cannot be counted.
 
-        The kept checkpoints are deleted first, to free space. If files must stay on the target (``--ckpt-keep-files``),
-        there are no extra checkpoints.
+        The kept checkpoints are deleted first, to free space. If files must remain on the target
+        (``--ckpt-keep-files``), no extra checkpoints are saved.
         """
         task, do, kept = self._task, self._do, tuple(self._own.kept)
         second: Store | None = load(self._second.opener)(self._second) if self._second else None
@@ -484,7 +496,7 @@ class MeasurementLoop:
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
         """Drop the cached data of the files that this rank will read next, if the task's policy requires it.
 
-        If ``again``, this rank may have read the files before, so the data are dropped in any case except with policy
+        If ``again``, this rank may have read the files before. The data are then dropped with every policy except
         ``never``.
         """
         task, results = self._task, self._found
@@ -513,7 +525,7 @@ class MeasurementLoop:
 
 @dataclass(slots=True)
 class LoopResults:
-    """The results so far; on rank 0 they cover all ranks."""
+    """The results of a measurement so far. On rank 0, they cover all ranks."""
 
     bytes_checked: int = 0
     fault_count: int = 0
@@ -528,7 +540,7 @@ class LoopResults:
     canaries: tuple[CanaryReads, ...] = ()
 
     def add(self, loaded: Loaded, expected_bytes: int) -> Integrity:
-        """Add the result of one of the subject's own loads. Return the sum of all comparisons so far.
+        """Add the result of a load that counts as the subject's result. Return the sum of all comparisons so far.
 
         ``expected_bytes`` is the number of bytes that all loads together must compare.
         """

@@ -1,5 +1,6 @@
-"""Saves, loads and deletes of one subject. All ranks perform an operation together; its time ends with the slowest
-rank.
+"""Saves, loads and deletes of one subject (a model, and how it is saved).
+
+All ranks perform an operation together. The operation ends when the slowest rank is done.
 """
 
 from __future__ import annotations
@@ -48,20 +49,20 @@ _FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankOperation:
-    """One operation as one rank measured it, on its own monotonic clock.
+    """One operation as one rank measured it, on the rank's own monotonic clock.
 
     ``seconds`` is the time from the barrier before a step until this rank was done, summed over all steps. A save has
-    one step, which ends when its bytes are durable. ``directory_seconds`` is the additional time in which this rank
-    made file names durable; 0 on ranks that do not do this.
+    one step, which ends when the rank's bytes are durable. ``directory_seconds`` is the additional time in which this
+    rank made file names durable; 0 on ranks that do not do this.
 
-    A rank that commits has two more times: ``commit_seconds`` for the commit only, and ``committed_seconds`` from the
-    barrier until the checkpoint was committed. Two times of a save start at the barrier: ``returned_seconds`` ends when
-    the job could continue, ``staged_seconds`` when the job could change its state. ``copying_seconds`` is the part of
-    these times in which the state was copied in memory.
+    A rank that commits has two more times. ``commit_seconds`` is the time of the commit only. ``committed_seconds`` is
+    the time from the barrier until the checkpoint was committed. Two times of a save also start at the barrier:
+    ``returned_seconds`` ends when the job could continue, ``staged_seconds`` ends when the job could change its state.
+    ``copying_seconds`` is the part of these two times in which the state was copied in memory.
 
     ``resident`` describes the files before a load: (bytes in the page cache, all bytes). ``stalled_seconds`` is the
     maximum time for which a load waited for its own comparison instead of the storage. ``starved_seconds`` is the time
-    in which a thread was ready to run and had no CPU.
+    in which a thread was ready to run but no CPU was free.
     """
 
     seconds: float
@@ -81,8 +82,9 @@ class RankOperation:
 def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[RankOperation]) -> Operation:
     """Return one operation that combines the measurements of all ranks. ``ranks`` is in rank order.
 
-    The time of the slowest rank counts. Rank 0 waits for the slowest rank before it commits, so rank 0's clock covers
-    the complete save. The stalls of a load are its time minus the slowest rank's time without stalls.
+    The time of the slowest rank counts. Rank 0 waits for the slowest rank before the commit, so the time on rank 0's
+    clock covers the complete save. To compute the stalls of a load, each rank's stalls are subtracted from its time.
+    The stalls of the load are the load's time minus the largest of these differences.
     """
     rank_seconds = tuple(o.seconds for o in ranks)
     slowest = max(range(len(ranks)), key=rank_seconds.__getitem__)
@@ -122,10 +124,10 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
 
 
 def _copying(ranks: Sequence[RankOperation]) -> float | None:
-    """Return how many seconds sooner the job could have continued and changed its state if copying the state took no
-    time.
+    """Return the time in seconds by which copying the state delayed the job.
 
-    Return None if a rank did not record these times, for example for a load.
+    The delay is measured until the job could continue and could change its state. Return None if a rank did not record
+    these times, for example for a load.
     """
     blocked = [_last((o.returned_seconds, o.staged_seconds)) for o in ranks]
     last = _last(blocked)
@@ -134,9 +136,9 @@ def _copying(ranks: Sequence[RankOperation]) -> float | None:
 
 
 def _last(seconds: Iterable[float | None]) -> float | None:
-    """Return the time when the last rank reached a point; None if a rank did not reach it.
+    """Return the largest of ``seconds``, the time when the last rank reached a point.
 
-    ``seconds`` contains the time of each rank.
+    ``seconds`` contains one time per rank, None if the rank did not reach the point. If any time is None, return None.
     """
     reached = list(seconds)
     return None if None in reached else max(s for s in reached if s is not None)
@@ -147,7 +149,7 @@ def summed(
 ) -> Durability:
     """Return how many files, names and commits were made durable in ``saves`` saves and ``commits`` commits.
 
-    ``pairs`` contains the proofs of every rank.
+    ``pairs`` contains (proof of files and names, proof of commits) for every rank.
     """
     proofs = [durability for durability, _ in pairs if durability]
     # If a save ended with names pending, the directory of each such rank must still be synced.
@@ -169,7 +171,7 @@ def summed(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """The result of a load over all ranks. It is complete only on rank 0."""
+    """The result of a load over all ranks. Only rank 0 has the complete result."""
 
     operation: Operation | None
     bytes_checked: int
@@ -178,7 +180,10 @@ class Loaded:
     rank_bytes: tuple[int, ...]
 
     def integrity(self, expected_bytes: int) -> Integrity:
-        """Return the comparison of this load, which should have compared ``expected_bytes`` bytes."""
+        """Return the result of this load's comparison.
+
+        ``expected_bytes`` is the number of bytes that the load had to compare.
+        """
         return Integrity(
             bytes_expected=expected_bytes,
             bytes_checked=self.bytes_checked,
@@ -190,8 +195,9 @@ class Loaded:
 class Operations(Checkpoints):
     """The operations of all ranks on a subject's checkpoints in ``store``.
 
-    ``stages`` contains this rank's seconds by purpose. If ``is_local``, the store is in a local tier. Operations with
-    role ``counted`` are the subject's own saves and loads; others belong to additional measurements.
+    ``stages`` is {purpose: seconds that this rank has spent}. If ``is_local``, the store is in a local tier. Operations
+    with role ``counted`` are the saves and loads that count as the subject's results. Other roles belong to additional
+    measurements.
     """
 
     def __init__(
@@ -234,11 +240,11 @@ class Operations(Checkpoints):
     ) -> Operation | None:
         """Save a checkpoint, and wait until the save has ended. Return the operation on rank 0, and None elsewhere.
 
-        Each rank with ``is_saving_rank`` saves its own files. If the save is not one of the subject's own, ``at``
-        identifies it, and its time is added to ``stage``. ``meanwhile`` runs concurrently on this rank; its event is
-        set when the save has ended. ``content`` is the number of the content, by default the checkpoint's number. If
-        ``is_reported``, rank 0 reports the start of the save. ``training`` runs during the save, as soon as the job may
-        continue.
+        Each rank with ``is_saving_rank`` saves its own files. If ``role`` is not ``counted``, ``at`` identifies the
+        save, and the save's time is added to the stage ``stage``. ``meanwhile`` runs concurrently on this rank. Its
+        argument is an event that is set when the save has ended. ``content`` is the number of the content, by default
+        the checkpoint's number. If ``is_reported``, rank 0 reports the start of the save. ``training`` runs during the
+        save, as soon as the job may continue.
         """
         at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
         with self.stage("content", at.at("content")):
@@ -363,8 +369,9 @@ class Operations(Checkpoints):
         )
 
     def replaced(self) -> str:
-        """Return a sentence if the run's directory was replaced; otherwise an empty text. Some stores
-        cannot detect it.
+        """Return a sentence if the run's directory was replaced; otherwise return an empty text.
+
+        Stores without a check for replacement always return an empty text.
         """
         return cast("StoreOfPaths", self._store).replaced() if hasattr(self._store, "replaced") else ""
 
@@ -374,11 +381,18 @@ class Operations(Checkpoints):
             raise ReplacedError(reason)
 
     def await_files(self, files: Sequence[Files]) -> None:
-        """Wait until this rank sees the other ranks' files that it will read next. All ranks call this together."""
+        """Wait until this rank sees the files of other ranks that this rank will read next.
+
+        All ranks call this together.
+        """
         self.across_hosts.files(files, self._entries)
 
     def delete(self, checkpoint: int) -> float:
-        """Delete a checkpoint. Return the seconds until all ranks were done, by this rank's clock."""
+        """Delete a checkpoint.
+
+        Return the time in seconds, by this rank's clock, until all ranks have deleted their files. On a rank that leads
+        the store, the time also includes the deletion of the remains, such as directories.
+        """
         self._start(OperationRef(subject=self.subject, action="delete", index=checkpoint), is_reported=False)
         start = time.perf_counter()
         self.delete_files_of_rank(checkpoint)
@@ -388,13 +402,13 @@ class Operations(Checkpoints):
         return time.perf_counter() - start
 
     def delete_files_of_rank(self, checkpoint: int) -> None:
-        """Delete the files of a checkpoint that this rank saved."""
+        """Delete those files of a checkpoint that this rank saved."""
         self._store.delete(self.ref(checkpoint), self.own_names(checkpoint))
 
     def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
         """Remove the remains of deleted checkpoints, such as directories.
 
-        If ``of_all``, also remove the other remains of the subject, which must have no checkpoints then.
+        If ``of_all``, also remove all other remains of the subject. The subject must have no checkpoints in this case.
         """
         self._group.wait()
         if leads(self._group, self._store):
@@ -405,8 +419,9 @@ class Operations(Checkpoints):
         self._group.wait()
 
     def durability(self) -> Durability | None:
-        """Return on rank 0 how many files, names and commits the subject's own saves made durable. Return None
-        elsewhere.
+        """Return on rank 0 how many files, names and commits were made durable. Return None elsewhere.
+
+        Only saves that count as the subject's results are included.
         """
         gathered = self._group.gather([(s.durability, s.commit) for s in self._saved])
         if self._group.rank != 0:
@@ -415,10 +430,9 @@ class Operations(Checkpoints):
         return summed(pairs, saves=len(self._saved), commits=self._commits)
 
     def added_facts(self) -> dict[str, str]:
-        """Return a description of the calls that pytest-ckpt adds to the engine's calls in every save; empty if there
-        are none.
+        """Return a description of the calls that pytest-ckpt adds to the engine's calls in every save.
 
-        All ranks call this together.
+        If there are no added calls, the dictionary is empty. All ranks call this method together.
         """
         seconds = max((saved.timing.names_seconds for saved in self._saved), default=0.0)
         longest = longest_seconds(self._group, seconds)
@@ -431,7 +445,7 @@ class Operations(Checkpoints):
 
     @contextmanager
     def stage(self, spent_on: str, at: OperationRef | None) -> Iterator[None]:
-        """Add the seconds of the ``with`` block to the stage ``spent_on``, by this rank's clock.
+        """Add the duration of the ``with`` block, in seconds on this rank's clock, to the stage ``spent_on``.
 
         If ``at`` is given, it becomes this rank's current operation.
         """
@@ -455,7 +469,7 @@ class Operations(Checkpoints):
             self._activity.report(event)
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
-        """Report the end of a step if this is rank 0. The step is not one of the subject's own saves and loads."""
+        """Report the end of a step of an additional measurement, such as a pattern, if this is rank 0."""
         self.send(StepDone(subject=self.subject, kind=kind, index=index, step_seconds=seconds))
 
     def _start(self, at: OperationRef, *, is_reported: bool) -> None:
@@ -489,8 +503,9 @@ class Operations(Checkpoints):
         return operation
 
     def faults(self, checks: Iterable[Comparison], checkpoint: int) -> list[Fault]:
-        """Return the faults in ``checks``, this rank's comparisons of a checkpoint, with this rank's number
-        and host.
+        """Return the faults in ``checks``, to which this rank's number and host are added.
+
+        ``checks`` are this rank's comparisons of a checkpoint.
         """
         return [
             Fault(

@@ -26,10 +26,10 @@ _PIECE_STEP_BYTES = 64 << 10
 
 
 class Pace:
-    """The schedule of one rank's saves, which spreads the bytes of a save over ``seconds``.
+    """The schedule of one rank's saves. It spreads the bytes of a save over ``seconds``.
 
-    Saves before the first call of `learn` are not paced. ``bytes`` is the number of bytes written since `begin`. If
-    ``is_bypassed`` is true, an engine may have written bytes without the pace.
+    Saves before the first call of `learn` are not paced. ``bytes`` is the number of bytes written since `begin`.
+    ``is_bypassed`` is true if an engine may have written bytes without the pace.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -42,11 +42,11 @@ class Pace:
         self.is_bypassed = False
 
     def until(self, over: threading.Event) -> None:
-        """Stop pacing when ``over`` is set: the bytes after that are written without a wait."""
+        """Stop pacing when ``over`` is set. Bytes that follow are written without a wait."""
         self._over = over
 
     def learn(self) -> None:
-        """Use the number of bytes of the last save as the size of the following saves, which defines their rate."""
+        """Set the rate of the following saves so that the number of bytes of the last save takes the pace's time."""
         # A rank may have no files.
         if self.bytes:
             self._rate = self.bytes / self._seconds
@@ -57,7 +57,7 @@ class Pace:
         self._start, self.bytes = time.perf_counter(), 0
 
     def pieces(self, data: Buffer, *, cut: bool) -> Iterator[memoryview]:
-        """Yield ``data`` when it may be written. With ``cut``, yield it in pieces, each at its own time."""
+        """Yield ``data`` at the time when it may be written. If ``cut``, yield it in pieces, each at its own time."""
         view = memoryview(data).cast("B")
         step = self._piece_bytes if cut else len(view)
         for offset in range(0, len(view), step or 1):
@@ -79,8 +79,8 @@ class Pace:
 class _PacedSink:
     """A file that accepts bytes at a pace.
 
-    Write-back of the page cache is started after each piece; otherwise fsync would write all bytes together without a
-    pace.
+    Write-back of the page cache is started after each piece. Without this, fsync would write all bytes at once, without
+    a pace.
     """
 
     def __init__(self, sink: Sink, pace: Pace) -> None:
@@ -114,7 +114,7 @@ class _PacedSink:
 
 
 class _PacedDraft(WrappedDraft):
-    """A draft whose files accept bytes at a pace."""
+    """A draft (the files of one rank before the commit) whose files accept bytes at a pace."""
 
     def __init__(self, draft: Draft, pace: Pace) -> None:
         super().__init__(draft)
@@ -134,13 +134,13 @@ class _PacedDraft(WrappedDraft):
 
 
 class _PacedStore:
-    """A store whose drafts are paced."""
+    """A store whose drafts (files before the commit) accept bytes at a pace."""
 
     def __init__(self, store: Store, pace: Pace) -> None:
         self._store, self._pace = store, pace
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
-        """Return a paced draft for this rank's files of a checkpoint, and start the schedule."""
+        """Start the schedule of a save. Return a paced draft, to which this rank writes its files of the checkpoint."""
         draft = self._store.begin(ref, phases)
         self._pace.begin()
         return cast("Draft", _PacedDraft(draft, self._pace))

@@ -1,8 +1,9 @@
-"""The ramp: finds the number of requests in flight with the highest useful rate, before a subject's first save.
+"""The ramp: a search for the number of requests in flight with the highest useful rate.
 
-Scratch checkpoints are saved and loaded with several numbers of requests in flight, in descending and then ascending
-order. All ranks take part. Each step saves a scratch checkpoint, evicts it from this client's cache, reads it once and
-deletes it. These saves and loads are not results of the subject, but their wrong bytes are counted.
+The ramp runs before a subject's first save. Scratch checkpoints are saved and loaded with several numbers of requests
+in flight, in descending and then ascending order. All ranks take part. Each step saves a scratch checkpoint, evicts it
+from this client's cache, reads it once and deletes it. These saves and loads are not results of the subject, but wrong
+bytes in these loads are counted.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 class Ramp:
     """Finds the best number of requests in flight.
 
-    ``store`` is separate from the subject's store, so requests of the ramp are not counted as the subject's.
-    ``fault_count`` and ``faults`` describe the wrong bytes in loads of scratch checkpoints.
+    ``store`` is separate from the subject's store. Therefore requests of the ramp are not counted as requests of the
+    subject. ``fault_count`` and ``faults`` describe the wrong bytes in loads of scratch checkpoints.
     """
 
     group: Group
@@ -53,7 +54,7 @@ class Ramp:
     faults: list[Fault] = field(default_factory=list)
 
     def run(self) -> RequestDepth:
-        """Return the best number of requests in flight, with the rates of each number that was tried."""
+        """Return the best number of requests in flight, and the measured rates for every number that was tried."""
         layout = self.task.layout(self.ramp.scale)
         shard = layout.rank(self.group.rank)
         do = Operations(self.group, self.activity, self.task.subject, shard, self.store, rule=self.task.files)
@@ -82,7 +83,10 @@ class Ramp:
     def _step(
         self, do: Operations, shard: RankLayout, content: Content, depth: int, number: int, step_bytes: int
     ) -> RampStep:
-        """Save and load a scratch checkpoint with ``depth`` requests in flight. Return the rates, on all ranks."""
+        """Save and load a scratch checkpoint with ``depth`` requests in flight. Return the rates, on all ranks.
+
+        ``number`` is the number of the scratch checkpoint, ``step_bytes`` its size over all ranks.
+        """
         options = replace(self.options, depth=depth)
         engine = create_engine(self.task, shard, content, self.group, self.activity, options, plain=True)
         expect_parts(engine, self.store)

@@ -37,10 +37,10 @@ _FLIP = np.uint8(0xA5)
 
 
 class TrainingSteps:
-    """The simulated steps of this rank. All ranks perform the steps together. Only rank 0's times are used.
+    """The simulated training steps of this rank. All ranks perform the steps together. Only rank 0's times are used.
 
     Each step does a fixed amount of work, which may take longer during a save. The work changes the state in memory. If
-    a save still reads the state, it writes wrong bytes, which the comparison of loads finds.
+    a save still reads the state at this time, the save writes wrong bytes. The comparison of loads detects these bytes.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TrainingSteps:
         self._during: list[StepBatch] = []
 
     def begin(self) -> None:
-        """Calibrate the work of a step on the existing state. Then perform the steps before the first save."""
+        """Calibrate the work of a step on the state in memory. Then perform the steps before the first save."""
         seconds = []
         # Once, because checkpoints are filled into the same memory, and a step must not search for it.
         self._state = state_of(self._engine)
@@ -86,9 +86,9 @@ class TrainingSteps:
         self._during = batches
 
     def end_save(self, checkpoint: int) -> None:
-        """Perform steps after a save, and record all steps of the save: before, during and after.
+        """Perform steps after a save. Record the steps before, during and after the save.
 
-        Steps between two saves are recorded for both saves.
+        Steps between two saves are recorded for each of the two saves.
         """
         before, self._alone = self._alone, self._undisturbed_steps()
         self._saves.append(
@@ -115,7 +115,7 @@ class TrainingSteps:
         return tuple(seconds)
 
     def _step(self, *, continues: bool) -> bool:
-        """Perform one step: work, sleep instead of an accelerator's work, and wait for the other ranks.
+        """Perform one step: work, then a sleep in place of the accelerator's work, then a wait for the other ranks.
 
         Return whether ``continues`` is true on any rank.
         """
@@ -147,7 +147,7 @@ def change_all(state: Sequence[Bytes]) -> None:
 
 
 def _halved(batches: Sequence[StepBatch]) -> list[StepBatch]:
-    """Return half as many batches. Each batch is the sum of two consecutive batches."""
+    """Combine each two consecutive batches into one batch. Return the combined batches."""
     return [
         StepBatch(steps=a.steps + b.steps, seconds=a.seconds + b.seconds)
         for a, b in zip(batches[::2], batches[1::2], strict=True)

@@ -33,8 +33,8 @@ def pattern_of(
 ) -> Pattern:
     """Return the pattern of the writes below the directory ``under``.
 
-    ``label`` and ``created_by`` are fields of the pattern. Its steps contain pauses only with ``with_pauses``. Raises
-    UsageError if the calls are not a pattern of a save.
+    ``label`` and ``created_by`` are fields of the pattern. If ``with_pauses``, the steps of the pattern contain pauses.
+    Raises UsageError if the calls do not form a pattern of a save.
     """
     threads = Threads(calls)
     files = JobFiles(under=under, process=threads.process)
@@ -135,10 +135,11 @@ def _refuse_shared(acts: Sequence[FileCall], ranks: Mapping[int, int]) -> None:
 
 
 def _pauses(acts: Sequence[FileCall], lanes: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return the pause before each call, in microseconds: the time since the previous call of its lane ended.
+    """Return the pause before each call, in microseconds.
 
-    If the call is the first of its lane, the pause is the time since the phase began. A phase begins when all calls of
-    earlier phases have ended, so waits for other ranks are not part of a pause.
+    A pause is the time since the end of the previous call in the same lane. For the first call of a lane, it is the
+    time since the beginning of the phase. A phase begins when all calls of earlier phases have ended, so a pause does
+    not include waits for other ranks. ``lanes`` contains (phase, rank, lane) of each call.
     """
     ends: dict[int, float] = {}
     for act, (phase, _, _) in zip(acts, lanes, strict=True):
@@ -155,20 +156,24 @@ def _pauses(acts: Sequence[FileCall], lanes: Sequence[tuple[int, int, int]]) -> 
 
 
 def _reach(acts: Sequence[FileCall], file: int) -> int:
-    """Return the largest offset that calls on a removed file reached."""
+    """Return the largest end offset of all calls on file ``file``, which the job has removed."""
     return max(act.offset + act.bytes for act in acts if act.file == file)
 
 
 def _files_next_to_data(acts: Sequence[FileCall], sizes: Sequence[int]) -> frozenset[int]:
-    """Return the files that are small compared with the largest file."""
+    """Return the numbers of the files that are small compared with the largest file.
+
+    ``sizes`` contains the size of each file by file number.
+    """
     largest = max(sizes)
     return frozenset(act.file for act in acts if act.file >= 0 and is_small(sizes[act.file], largest))
 
 
 def _split(acts: Sequence[FileCall], last: int) -> tuple[list[FileCall], list[FileCall]]:
-    """Return the calls of the save and the calls of later loads.
+    """Return (calls of the save, calls of later loads).
 
-    ``last`` is the index of the last change or fsync. If the save left files open, their closes are calls of the save.
+    ``last`` is the index of the save's last change or fsync. If files are still open after this call, the calls that
+    close these files also belong to the save.
     """
     save, behind = list(acts[: last + 1]), []
     is_open = Counter(act.file for act in save if act.call in OPENS)
@@ -196,12 +201,12 @@ def _reads(acts: Sequence[FileCall]) -> Counter[int]:
 def _lanes(
     acts: Sequence[FileCall], ranks: Mapping[int, int], births: Mapping[int, float]
 ) -> Iterable[tuple[int, int]]:
-    """Return pairs of thread and lane. Lanes are numbered per rank, in the order in which their threads began.
+    """Return (thread, lane) for each thread. Lanes are numbered per rank, in the order in which their threads began.
 
-    A lane is a sequence of calls that a replay makes in one thread. Threads that work on the same file form one lane,
-    also indirectly: if A shares a file with B, and B with C, then A, B and C form one lane. A thread that began after
-    all threads of a lane had ended joins this lane. The reason: a thread pool gives work to any free thread. Other
-    threads have separate lanes, because they might overlap in another run.
+    A lane is a sequence of calls that a replay makes in one thread. Threads that work on the same file form one lane.
+    This also applies indirectly: if A shares a file with B, and B with C, then A, B and C form one lane. A thread also
+    joins a lane if it began after all threads of the lane had ended. The reason is that a thread pool gives work to any
+    free thread. All other threads have separate lanes, because their calls might overlap in another run.
     """
     ends: dict[int, float] = {}
     first_of: dict[int, int] = {}
@@ -229,11 +234,12 @@ def _lanes(
 def _phases(
     acts: Sequence[FileCall], ranks: Mapping[int, int], births: Mapping[int, float], beside: frozenset[int]
 ) -> list[int]:
-    """Return the phase of each call. A new phase begins with a call that needs another rank's result.
+    """Return the phase of each call. If a call needs the result of another rank, it begins a new phase.
 
-    If another rank has changed the file of a call, the call needs that rank's result. A small file (in ``beside``)
-    that is created after the last call of all other ranks and processes describes the files of all ranks. So the
-    creation of such a file also begins a phase, unless it is the first call of its rank: this rank may only be late.
+    A call needs the result of another rank in two cases. First, another rank has changed the file of the call. Second,
+    the call creates a small file (in ``beside``) after the last call of all other ranks and processes. Such a file
+    describes the files of all ranks. The second case does not apply to the first call of a rank, because this rank may
+    only be late.
     """
     ends: dict[int, float] = {}
     for act in acts:
@@ -266,7 +272,7 @@ def _phases(
 
 
 def _runs(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the steps. Consecutive equal writes or reads of a lane are joined into one step.
+    """Join consecutive equal writes or reads of a lane into one step. Return the resulting steps.
 
     Pauses that are shorter than strace's own delay become 0.
     """

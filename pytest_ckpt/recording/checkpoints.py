@@ -1,8 +1,8 @@
 """Derives the pattern of a save from the files of an existing checkpoint. All functions are pure.
 
-The file names of DCP, Megatron, DeepSpeed, safetensors and torch show which rank wrote which file. Files do not show
-which calls wrote them. So the pattern contains large sequential writes and one fsync per file, and its label states
-this.
+A pattern is the sequence of file operations of a save. The file names of DCP, Megatron, DeepSpeed, safetensors and
+torch show which rank wrote which file. Files do not show which calls wrote them. So the pattern contains large
+sequential writes and one fsync per file, and the label of the pattern states this.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _LAST = re.compile(r"(^|/)(\.metadata|metadata\.json|latest[^/]*|[^/]*\.index\.j
 
 
 class _Format(NamedTuple):
-    """A checkpoint format, which is recognised by the names of its data files.
+    """A checkpoint format, which is recognized by the names of its data files.
 
-    ``files`` matches these names. ``home`` returns the checkpoint's directory for such a name.
+    ``files`` matches the name of a data file. ``home`` returns the checkpoint's directory for the name of a data file.
     """
 
     name: str
@@ -82,7 +82,10 @@ _TOGETHER = {"safetensors"}
 
 
 def pattern_of_checkpoint(files: Sequence[Listed], label: str, created_by: str) -> Pattern:
-    """Return the pattern of the save that wrote these files. Raises UsageError if they are not one checkpoint."""
+    """Return the pattern of the save that wrote these files.
+
+    Raises UsageError if the files are not the files of exactly one checkpoint.
+    """
     files = sorted(files)
     if not any(file.bytes for file in files):
         raise UsageError(f"{OPTION}: {_number_of(files)}, and none has data.", _ONE_CHECKPOINT)
@@ -121,7 +124,10 @@ def pattern_of_checkpoint(files: Sequence[Listed], label: str, created_by: str) 
 
 
 def ranks_are_named(files: Sequence[Listed]) -> bool:
-    """Return whether the names of the data files contain ranks. If they do not, all files belong to one rank."""
+    """Return whether the names of the data files contain ranks.
+
+    If no name contains a rank, all files belong to one rank.
+    """
     return any(_rank_in(file.name, 1) is not None for file in files)
 
 
@@ -138,7 +144,7 @@ def _steps(number: int, size: int, rank: int, phase: int) -> Iterator[Step]:
 
 
 def _formats(files: Sequence[Listed]) -> dict[str, set[str]]:
-    """Return the names of the formats of these files, and the checkpoint directories of each format."""
+    """Return {name of format: checkpoint directories of this format} for the files."""
     homes: dict[str, set[str]] = defaultdict(set)
     for file in files:
         for form in _FORMATS:
@@ -199,7 +205,7 @@ def _refuse_unfinished(files: Sequence[Listed]) -> None:
 def _rank_in(name: str, model_ranks: int) -> int | None:
     """Return the rank in a file name; None if the name contains no rank.
 
-    DeepSpeed's names contain a data rank and a model rank. The rank is computed from both, with ``model_ranks``, the
+    DeepSpeed's names contain a data rank and a model rank, from which the rank is computed. ``model_ranks`` is the
     number of model ranks.
     """
     for form in _FORMATS:
@@ -219,7 +225,7 @@ def _rank_in(name: str, model_ranks: int) -> int | None:
 
 
 def _ranks(files: Sequence[Listed]) -> dict[str, int]:
-    """Return the rank of each file. If the name contains no rank, the rank is 0."""
+    """Return {file name: rank}. If a file name contains no rank, the rank is 0."""
     models = {int(m["model"]) for file in files if (m := _FORMATS[1].files.search(file.name))}
     legacy = sorted({m["model"] for file in files if (m := _FORMATS[2].files.search(file.name))})
     found = {}
@@ -232,7 +238,7 @@ def _ranks(files: Sequence[Listed]) -> dict[str, int]:
 
 
 def _refuse_gaps(ranks: Mapping[str, int], files: Sequence[Listed]) -> None:
-    """Raise UsageError if there are too many ranks, a rank without data, or a rank with too many files."""
+    """Raise UsageError if there are too many ranks, if a rank has no data, or if a rank has too many files."""
     count = max(ranks.values()) + 1
     if count > MAXIMUM_RANKS:
         raise UsageError(

@@ -1,7 +1,7 @@
-"""The calls of a job on the files below a directory, and the save to which each call belongs. All functions are pure.
+"""The calls of a job on the files below a directory, and the save to which each call belongs.
 
-Files have numbers instead of names. If a job saves several times into separate directories, its pattern is the pattern
-of the newest save.
+All functions are pure. Files have numbers instead of names. If a job saves several times into separate directories, the
+pattern of the job is the pattern of its newest save.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ REMOVED = "removals of what older saves had written"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileCall:
-    """One call of a thread on file number ``file`` (-1: a directory). It lasted from ``began`` to ``ended``."""
+    """One call of a thread on file number ``file``, or on a directory if ``file`` is -1.
+
+    The call lasted from ``began`` to ``ended``.
+    """
 
     thread: int
     began: float
@@ -67,9 +70,9 @@ class JobFiles:
     """Collects the calls of a job on files below ``under``. The fields are complete after the last call of `record`.
 
     ``sizes``, ``kept`` and ``synchronous`` have one entry per file number. ``other_reads`` describes reads of files
-    that the recorded job did not create: it maps the size of a read to the number of bytes in reads of this size.
-    ``omitted`` counts calls that a pattern cannot represent. ``moved_in`` counts renames of files that were written
-    elsewhere.
+    that the recorded job did not create: {size of a read: total bytes of reads of this size}. ``omitted`` counts calls
+    that a pattern cannot represent. ``moved_in`` counts files that were written elsewhere and moved below ``under`` by
+    a rename.
     """
 
     under: str
@@ -189,8 +192,9 @@ class JobFiles:
             self._act(call, "fdatasync" if call.name == "fdatasync" else "fsync", known.file)
 
     def _inherited(self, key: tuple[int, int], path: str) -> _Open | None:
-        """Return a descriptor that a process inherited from its parent; None if its file is not one of the
-        job's files.
+        """Return the file descriptor that a process inherited from its parent process.
+
+        If the file at ``path`` is not one of the job's files, return None.
         """
         if path not in self.numbers:
             return None
@@ -240,8 +244,9 @@ class JobFiles:
             self.moved_in += 1
 
     def _moved(self, old: str, new: str) -> None:
-        """Record that a directory was renamed. A replay does not repeat this rename, because the target's commit
-        replaces it.
+        """Record that a directory was renamed from ``old`` to ``new``.
+
+        A replay does not repeat this rename, because the target's commit replaces it.
         """
         below = [path for path in self.numbers if path.startswith(f"{old}/")]
         for path in below:
@@ -252,12 +257,11 @@ class JobFiles:
 def newest_of(
     saves: Sequence[Sequence[TracedCall]], removals: int, make: Callable[[Sequence[TracedCall]], Pattern]
 ) -> Pattern:
-    """Return the pattern of the newest save, because a job's first saves often do more: they start processes, for
-    example.
+    """Return the pattern of the newest of ``saves``, because a job's first saves often make additional calls.
 
-    ``make`` returns the pattern of one save from its calls. ``removals`` is the number of calls that removed files of
-    older saves. Three counts are added to ``omitted`` of the result: these calls, older saves with the same calls as
-    the newest save, and other older saves.
+    For example, first saves start processes. ``make`` returns the pattern of one save from its calls. ``removals`` is
+    the number of calls that removed files of older saves. Three counts are added to ``omitted`` of the pattern:
+    ``removals``, the older saves with the same calls as the newest save, and the other older saves.
     """
     pattern = make(saves[-1])
     left_out = dict(pattern.omitted)
@@ -272,11 +276,11 @@ def newest_of(
 
 
 def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[list[TracedCall]], int]:
-    """Return the calls of each save, oldest first, and the number of calls that removed files of an older save.
+    """Return (calls of each save, number of calls that removed files of older saves). The oldest save is first.
 
     Each save has a directory in ``under``, whose final name matches the glob ``each``. Other files in ``under``, such
-    as a pointer to the newest checkpoint, belong to the last save that began before they were opened. Calls outside
-    ``under``, and calls that begin processes, belong to all saves. Raises UsageError if there is no save.
+    as a pointer to the newest checkpoint, belong to the last save that began before such a file was opened. Calls
+    outside ``under``, and calls that begin processes, belong to all saves. Raises UsageError if there is no save.
     """
     passing = {
         _directory_of_save(call.paths()[0], under) for call in calls if fnmatchcase(_renamed_to(call, under), each)
@@ -317,7 +321,10 @@ def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[l
 
 
 def _renamed_to(call: TracedCall, under: str) -> str:
-    """Return the new name if the call renames an entry of ``under``; otherwise an empty text."""
+    """Return the new name if the call renames a file or directory to a direct entry of ``under``.
+
+    If not, return an empty text.
+    """
     paths = call.paths() if call.name.startswith("rename") else []
     return (
         _directory_of_save(paths[1], under)
@@ -333,12 +340,15 @@ def _paths(call: TracedCall) -> list[str]:
 
 
 def _directory_of_save(path: str, under: str) -> str:
-    """Return the name of the entry of ``under`` that contains ``path``; empty if the path is not below ``under``."""
+    """Return the name of the entry of ``under`` that contains ``path``.
+
+    If ``path`` is not below ``under``, return "".
+    """
     return path[len(under) + 1 :].partition("/")[0] if path.startswith(f"{under}/") else ""
 
 
 def _shape(pattern: Pattern) -> tuple[object, ...]:
-    """Return a key of a pattern. Two saves with the same calls have equal keys, even if sizes differ."""
+    """Return a key that is equal for two patterns if their saves made the same calls, even with different sizes."""
     files = [(file.rank, file.kept) for file in pattern.files]
     steps = [(step.phase, step.rank, step.lane, step.call, step.file, step.count) for step in pattern.steps]
     return files, steps

@@ -1,6 +1,7 @@
-"""Parses the output of strace (``-f -y -ttt``) into calls in the order of time, and finds the rank of each thread.
+"""Parses the output of strace (``-f -y -ttt``) into calls, and determines the rank of each thread.
 
-A process that writes is a rank. Its child processes belong to the same rank. All functions are pure.
+The calls are in the order of time. A process that writes is a rank. The child processes of this process belong to the
+same rank. All functions are pure.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ MOVES = frozenset(("chdir", "fchdir"))
 class TracedCall:
     """One system call of a thread.
 
-    ``began`` and ``ended`` are times in seconds. ``returned`` is the result. ``path`` is the path of the returned
-    descriptor, if any. ``directory`` is the thread's working directory, if it is known.
+    ``began`` and ``ended`` are times in seconds. ``returned`` is the result of the call. ``path`` is the path of the
+    descriptor that the call returned; empty if it returned no descriptor. ``directory`` is the working directory of the
+    thread; empty if it is unknown.
     """
 
     thread: int
@@ -50,7 +52,7 @@ class TracedCall:
     directory: str = ""
 
     def paths(self) -> list[str]:
-        """Return the quoted paths in the arguments. Paths are absolute if their base directory is known."""
+        """Return the quoted paths in the arguments. A path is absolute if its base directory is known."""
         found = [
             (unescape(directory) or self.directory, unescape(text)) for directory, text in _PATH.findall(self.arguments)
         ]
@@ -73,14 +75,18 @@ class TracedCall:
 
 
 class _Directories:
-    """The working directory of each thread, which is needed because renames have relative paths in the log."""
+    """The working directory of each thread.
+
+    Some paths in the log are relative to this directory, such as the paths of renames.
+    """
 
     def __init__(self) -> None:
         self._of: dict[int, str] = {}
 
     def after(self, call: TracedCall) -> str:
-        """Return the working directory in which a call was made. Record the directory that the call shows
-        or changes.
+        """Return the working directory in which a call was made.
+
+        If the arguments of the call contain the working directory, or the call changes it, the directory is recorded.
         """
         if found := _DIRECTORY.findall(call.arguments):
             self._of[call.thread] = unescape(found[0])
@@ -110,7 +116,7 @@ def unescape(text: str) -> str:
 
 
 def read_log(lines: Iterable[str]) -> list[TracedCall]:
-    """Return the successful calls in the lines of a log. Raises ValueError if the log is incomplete or invalid."""
+    """Return the successful calls in the lines of a log. If the log is incomplete or invalid, raises ValueError."""
     waiting: dict[int, tuple[float, str, str]] = {}
     last: dict[int, float] = {}
     ended: set[int] = set()
@@ -183,12 +189,13 @@ class Threads:
         return thread
 
     def ranks(self, writers: Iterable[int], others: Iterable[int] = ()) -> dict[int, int]:
-        """Return the rank of each thread in ``writers``. Ranks are numbered in the order in which their processes
-        appear.
+        """Return {thread: rank} for the threads in ``writers``.
 
-        A process that writes is a rank; its child processes belong to the same rank. A process that does not write is a
-        rank too if its descendants write and one of its siblings writes and has descendants that write. Threads in
-        ``others`` have a rank if their process belongs to one of these ranks.
+        Ranks are numbered in the order in which their processes appear in the log. A process that writes is a rank. The
+        child processes of this process belong to the same rank. A process that does not write is also a rank if two
+        conditions are met. First, its descendants write. Second, one of its siblings writes and has descendants that
+        write. If the process of a thread in ``others`` belongs to one of these ranks, the result also contains this
+        thread.
         """
         processes = {self.process(thread) for thread in writers}
         processes |= self._silent_siblings(processes)

@@ -1,4 +1,7 @@
-"""Runs a job under strace, with a temporary log that contains no file content. Finds writes that strace missed."""
+"""Runs a job under strace, and detects writes that strace has missed.
+
+The log is temporary and contains no file content.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +79,9 @@ def calls_of(log: Path) -> list[TracedCall]:
 
 
 def _can_filter(strace: str) -> bool:
-    """Return whether this strace (5.3 and later) filters calls in the kernel, so that untraced calls are not slowed
-    down.
+    """Return whether this strace filters calls in the kernel, so that untraced calls are not slowed down.
+
+    strace 5.3 and later can filter in the kernel.
     """
     shown = subprocess.run([strace, "--help"], capture_output=True, text=True, check=False).stdout
     return "seccomp-bpf" in shown
@@ -98,7 +102,10 @@ def states_below(directory: str) -> States:
 
 
 def refuse_unseen(calls: Iterable[TracedCall], under: str, before: States, after: States) -> None:
-    """Raise UsageError if files were created, changed or extended without a recorded call."""
+    """Raise UsageError if files below ``under`` were created, changed or extended without a recorded call.
+
+    ``before`` and ``after`` are the states of the files before and after the job.
+    """
     listed = list(calls)
     files = JobFiles(under=under, process=Threads(listed).process)
     for call in listed:

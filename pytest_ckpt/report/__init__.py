@@ -1,3 +1,4 @@
-"""Writers of reports as HTML, PDF, JUnit, terminal text and live metrics, and writers of texts on plans and
-patterns.
+"""Writers of reports as HTML, PDF, JUnit, terminal text and live metrics.
+
+Other writers describe plans and patterns.
 """

@@ -1,5 +1,6 @@
-"""The charts of a certificate, made from its document. They show operations by rank, cluster sizes, saves
-and goodput.
+"""The charts of a certificate, made from the report document.
+
+The charts show operations by rank, cluster sizes, saves and goodput (the share of time spent on training).
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _NAMED_RANKS = 4
 def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> str:
     """Return a heat map with a column for each rank and a row for each operation.
 
-    A colour shows a rank's time per byte, or without ``rank_bytes`` its time, relative to the operation's median
-    rank. If there are more than 128 ranks or 60 operations, several ranks share a column, or several operations
-    share a row. A shared cell shows the largest value.
+    A color shows a rank's time per byte, relative to the median rank of the operation. Without ``rank_bytes``, it shows
+    the rank's time relative to the median rank. If there are more than 128 ranks, several ranks share a column. If
+    there are more than 60 operations, several operations share a row. A shared cell shows the largest value.
     """
     rows = [
         (f"{o['kind']} {o['index']}", _relative(o["rank_seconds"], rank_bytes))
@@ -83,9 +84,10 @@ def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int
 def slow_ranks(
     operations: Sequence[Operation], rank_bytes: Sequence[int] = (), hosts: Mapping[int, str] | None = None
 ) -> str:
-    """Return a sentence that lists the slow ranks, beginning with the rank that was slow most often.
+    """Return a sentence that lists the slow ranks. The rank that was slow most often comes first.
 
-    A rank is slow in an operation if it takes more than 1.5 times the median rank's time per byte.
+    In an operation, a rank is slow if its time per byte exceeds 1.5 times the time per byte of the median rank. Without
+    ``rank_bytes``, times are compared instead of times per byte.
     """
     timed = [o for o in operations if len(o.get("rank_seconds") or []) > 1]
     slow = _slow(timed, rank_bytes)
@@ -100,8 +102,9 @@ def slow_ranks(
 
 
 def is_even(operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> bool:
-    """Return whether no rank was slow: in every operation, every rank took at most 1.5 times the median rank's time
-    per byte.
+    """Return whether every rank took at most 1.5 times the median rank's time per byte in every operation.
+
+    Without ``rank_bytes``, times are compared instead of times per byte.
     """
     return not _slow([o for o in operations if len(o.get("rank_seconds") or []) > 1], rank_bytes)
 
@@ -121,10 +124,11 @@ def cluster_chart(
     cluster_size: int,
     bands: Mapping[str, Sequence[Document]] | None = None,
 ) -> str:
-    """Return a chart of the largest cluster, in accelerators, for which each measurement is fast enough.
+    """Return a chart of the largest cluster for which each measurement's times are fast enough.
 
-    A line marks ``cluster_size``. The axis is logarithmic. ``bands`` are projections from fewer clients, by subject.
-    Each is drawn as a pale bar from its low to its high bound.
+    There is one mark per measurement and kind of operation. The size of a cluster is its number of accelerators. A line
+    marks ``cluster_size``. The axis is logarithmic. ``bands`` is {subject: projections from fewer clients}. Each
+    projection is drawn as a pale bar from its low bound to its high bound.
     """
     bands = bands or {}
     measured = [row for row in sizes if row.get("save") or row.get("load")]
@@ -204,7 +208,10 @@ def _heat_level(ratio: float) -> int:
 
 
 def _relative(seconds: Sequence[float], rank_bytes: Sequence[int]) -> list[float]:
-    """Return each rank's time relative to the median rank. A rank without bytes counts as the median rank."""
+    """Return the time per byte of each rank, relative to the median rank. A rank without bytes has the value 1.
+
+    If the numbers of bytes are unknown, return the time of each rank, relative to the median rank.
+    """
     if len(rank_bytes) != len(seconds):
         paces: list[float | None] = list(seconds)
     else:
@@ -214,7 +221,7 @@ def _relative(seconds: Sequence[float], rank_bytes: Sequence[int]) -> list[float
 
 
 def _columns(ratios: Sequence[float], columns: int) -> list[float]:
-    """Return the ratio of the slowest rank in each column of the heat map."""
+    """Divide ranks among the columns of the heat map. Return the ratio of the slowest rank in each column."""
     edges = [n * len(ratios) // columns for n in range(columns + 1)]
     return [max(ratios[a:b], default=1.0) for a, b in itertools.pairwise(edges)]
 
@@ -226,7 +233,7 @@ _MAXIMUM_BARS = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackgroundSave:
-    """The times of one background save, and of the training steps during it, in seconds.
+    """The times of one background save, and of the training steps during this save, in seconds.
 
     ``undisturbed_seconds`` is the median time of a step without a save. ``during_drain_seconds`` is the mean time of a
     step during the save; None if no step ran.
@@ -302,7 +309,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
 
 
 def _steps(save: BackgroundSave, axis: Axis, y: float) -> list[str]:
-    """Return a mark for the end of each step during a save. Marks that would overlap are left out."""
+    """Return a mark for the end of each training step during a save. A mark that would overlap another is left out."""
     ends = [save.cost.blocked_seconds + (n + 1) * (save.during_drain_seconds or 0.0) for n in range(save.steps)]
     every = max(1, len(ends) // 100)
     return [
@@ -331,8 +338,9 @@ _DIGIT = 7.0
 
 
 def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the letter of each row's curve in the chart. Rows after the last letter of the alphabet have an empty
-    name.
+    """Return the letter that names each row's curve in the chart.
+
+    Rows after the last letter of the alphabet have an empty name.
     """
     return [_NAMES[position] if position < len(_NAMES) else "" for position in range(len(rows))]
 
@@ -341,8 +349,8 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int
     """Return a chart of the share of time that is not spent on training, over cluster size.
 
     ``rows`` is the table ``training`` of a report; each row is a curve. Both axes are logarithmic. A point is hollow if
-    the measured times exceed the limits of its cluster size. Each curve has a letter at both ends. If letters would
-    overlap, they are moved apart.
+    the measured times exceed the limits for the cluster size of the point. Each curve has a letter at both ends. If
+    letters would overlap, they are moved apart.
     """
     curves = [(row, [(c["accelerators"], _lost(c)) for c in row.get("clusters") or []]) for row in rows]
     points = [point for _, of_row in curves for point in of_row]
@@ -390,9 +398,9 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int
 
 
 def _without_overlap(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
-    """Return the cluster sizes that can be written below the axis without overlap.
+    """Return those of the cluster sizes that can be written below the axis without overlap.
 
-    ``cluster_size`` has priority, then larger sizes.
+    ``cluster_size`` is placed first, then the other sizes from the largest to the smallest.
     """
     shown: list[int] = []
     for size in sorted(sizes, key=lambda size: (size != cluster_size, -size)):
@@ -403,9 +411,9 @@ def _without_overlap(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[i
 
 
 def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Return (height, letter) from the top, with letters moved apart so that they do not overlap.
+    """Return (height, letter) for each letter, from the top. Letters are moved apart until they do not overlap.
 
-    Letters for which there is no space are left out.
+    ``column`` contains (wanted height, letter). Letters for which there is no space are left out.
     """
     line_count = int((_CURVES_BOTTOM - _CURVES_TOP) // _LETTER)
     shown = sorted(column)[:line_count]
@@ -426,18 +434,19 @@ def _lost(cluster: Mapping[str, Any]) -> float:
 
 
 def cluster(sizes: Sequence[view.Document], cluster_size: int, forecasts: Sequence[view.Document] = ()) -> Markup:
-    """Return the chart of the largest cluster for which each checkpoint's times are fast enough.
+    """Return a chart that shows, for each checkpoint, the largest cluster for which its times are fast enough.
 
-    ``forecasts`` are projections from fewer clients, which are drawn as bars.
+    ``forecasts`` are projections from fewer clients. Each projection is drawn as a bar.
     """
     bands = {row["subject"]: row["projected"] for row in forecasts}
     return Markup(cluster_chart("cluster", sizes, cluster_size, bands))
 
 
 def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:
-    """Return the charts of one subject, and the values for the text next to them, by name.
+    """Return {name: chart or value} for the section of one subject.
 
-    ``position`` is the number of the subject on the page. It makes the ids of the charts unique.
+    The values are for the text next to the charts. ``position`` is the number of the subject on the page. It makes the
+    ids of the charts unique.
     """
     made: dict[str, Any] = {"phases": [], "phase_names": []}
     for kind in subject.kinds:
@@ -465,12 +474,15 @@ def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:
 
 
 def goodput(rows: Sequence[Mapping[str, Any]], cluster_size: int) -> dict[str, Any]:
-    """Return the chart of the time that is not spent on training, and the letters of its curves."""
+    """Return the chart of the time that is not spent on training (``picture``), and its curves' letters (``names``)."""
     return {"picture": Markup(goodput_chart("goodput", rows, cluster_size)), "names": curve_names(rows)}
 
 
 def stages(seconds_of: Mapping[str, float]) -> dict[str, Any]:
-    """Return the time of the run by activity: as a bar (``picture``), as table ``rows``, and in total (``whole``)."""
+    """Return how long each activity of the run took, in three forms.
+
+    ``picture`` is a bar. ``rows`` contains (activity, seconds, share of the total). ``whole`` is the total in seconds.
+    """
     spent = {name: seconds for name, seconds in seconds_of.items() if seconds > 0}
     whole = sum(spent.values())
     return {
@@ -481,7 +493,7 @@ def stages(seconds_of: Mapping[str, float]) -> dict[str, Any]:
 
 
 def heat_legend() -> list[str]:
-    """Return the labels of the heat map's colours, from the fastest ranks to the slowest."""
+    """Return the labels of the heat map's colors, from the fastest ranks to the slowest ranks."""
     borders = [f"{border:g}" for border in HEAT_LEVELS]
     between = [f"{low} to {high}" for low, high in itertools.pairwise(borders)]
     return [f"up to {borders[0]}", *between, f"over {borders[-1]}"]

@@ -1,6 +1,6 @@
 """Charts as SVG. All functions are pure: they convert plain values to a string, and escape all text.
 
-Charts can be read without colour: saves are dots, loads are diamonds, operations over a limit are crosses, and a legend
+Charts can be read without color: saves are dots, loads are diamonds, operations over a limit are crosses, and a legend
 names every series. Line charts over cluster size share their frame, grid and labels.
 """
 
@@ -38,8 +38,8 @@ def operations_chart(
 ) -> str:
     """Return a chart of the time of every operation, with the spread over ranks and a line for the limit.
 
-    The axis fits the measured times. If the limit is far above them, it is written at the top edge. If times differ
-    greatly, the axis is logarithmic.
+    The axis covers the measured times. If the limit is far above these times, the limit is written at the top edge. If
+    the times differ greatly, the axis is logarithmic.
     """
     results = [o["seconds"] for o in operations]
     if not results:
@@ -138,15 +138,16 @@ def phase_names(operations: Sequence[Operation]) -> list[str]:
 
 
 def phase_shares(operations: Sequence[Operation]) -> dict[str, float]:
-    """Return the share of each phase in the total time of the slowest ranks of all operations."""
+    """Return {phase: share of the phase in the total time}. The time of an operation is that of its slowest rank."""
     spent = {n: sum(_phases(o).get(n, 0.0) for o in operations) for n in phase_names(operations)}
     whole = sum(spent.values()) or 1.0
     return {name: seconds / whole for name, seconds in spent.items()}
 
 
 def _phases(operation: Operation) -> dict[str, float]:
-    """Return the seconds of each phase of an operation. Time between phases is included if it would be visible in a
-    chart.
+    """Return {phase: seconds} of an operation.
+
+    The time between phases is included as one more phase if it would be visible in a chart.
     """
     phases: dict[str, float] = dict(operation.get("phases") or {})
     rest = operation["seconds"] - sum(phases.values())
@@ -161,7 +162,10 @@ def phase_class(name: str) -> str:
 def mark(
     kind: str, x: float, y: float, size: float, *, late: bool = False, hollow: bool = False, hint: str = ""
 ) -> str:
-    """Return the mark of one operation: a dot for a save, a diamond for a load, a cross if it is ``late``."""
+    """Return the mark of one operation: a dot for a save, a diamond for a load, or a cross if ``late``.
+
+    ``hollow`` leaves the mark unfilled. ``hint`` is the mark's title.
+    """
     inside = tag("title", escape(hint)) if hint else ""
     style = f"mark {kind}-mark" + (" hollow" if hollow else "")
     if late:
@@ -176,7 +180,7 @@ def mark(
 
 
 def _seconds_axis(operations: Sequence[Operation], limit: float | None, bottom: float, top: float) -> tuple[Axis, bool]:
-    """Return the axis of seconds for a chart, and whether the limit is too large for the axis."""
+    """Return (axis of seconds for a chart, whether the limit is too large for this axis)."""
     every = [v for o in operations for v in (o["seconds"], *(o.get("rank_seconds") or ()))]
     highest, minimum = max(*every, 1e-9), max(min(every), 1e-9)
     middle = statistics.median(o["seconds"] for o in operations)
@@ -231,9 +235,9 @@ def _shows_index(position: int, slots: int) -> bool:
 
 
 def time_ticks(axis: Axis, wanted: int = 5) -> tuple[list[float], tuple[str, float]]:
-    """Return ticks at round values of a time axis, in seconds, and the unit for their labels.
+    """Return (ticks, unit of the tick labels) for an axis of time.
 
-    The unit is returned as (name, number of units per second).
+    Ticks are in seconds, at round values of the unit. The unit is (name, number of units per second).
     """
     unit = ("ms", 1000.0) if axis.high < 1 else ("s", 1.0) if axis.high < 600 else ("min", 1 / 60)
     shown = Axis(low=axis.low * unit[1], high=axis.high * unit[1], start=axis.start, end=axis.end, log=axis.log)
@@ -252,7 +256,7 @@ _TICK_GAP, _NAME_GAP, _LABEL_DEPTH = 6, 8, 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """The rectangle in which a chart draws its curves, in pixels. The methods return SVG of labels and lines."""
+    """The rectangle in which a chart draws its curves, in pixels. The methods return labels and lines as SVG."""
 
     left: float
     right: float

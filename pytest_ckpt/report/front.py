@@ -1,4 +1,4 @@
-"""The first page of a certificate: open points with their remedies, and a matrix of requirements and checkpoints.
+"""The first page of a certificate: open points with remedies, and a matrix of requirements and checkpoints.
 
 The remedy of a verdict is a section of docs/faq.md.
 """
@@ -47,7 +47,7 @@ REASONS = frozenset(_OF_REASONS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Help:
-    """A section of docs/faq.md in a certificate: its heading, its id in the certificate, and its content as HTML."""
+    """A section of docs/faq.md that a certificate contains: heading, id in the certificate, and content as HTML."""
 
     heading: str
     anchor: str
@@ -55,7 +55,7 @@ class Help:
 
 
 def heading_of(verdict: Document) -> str:
-    """Return the heading of the help section for a verdict; empty if there is no such section."""
+    """Return the heading of the help section for a verdict; empty if no help section exists for it."""
     outcome, reason = verdict["outcome"], verdict.get("reason") or ""
     if outcome == "waived":
         return _WAIVED
@@ -72,8 +72,9 @@ def anchor_of(heading: str) -> str:
 
 
 def helps(verdicts: Iterable[Document]) -> list[Help]:
-    """Return the help sections for all failed verdicts, and for required verdicts that are not met. Each section occurs
-    once.
+    """Return the help sections for all failed verdicts and for all required verdicts. Each section occurs once.
+
+    A met verdict has no help section.
     """
     decisive = (v for v in verdicts if v["outcome"] == "failed" or v["severity"] == "required")
     headings = filter(None, dict.fromkeys(map(heading_of, decisive)))
@@ -128,7 +129,7 @@ class OpenPoint:
 
 
 def open_points(document: Document) -> list[OpenPoint]:
-    """Return what prevents a certificate, with the next step for each point. Failures come first."""
+    """Return the points that prevent a certificate, each with its next step. Failures come first."""
     steps = view.next_steps(document)
     groups: dict[tuple[str, str, str], list[Document]] = {}
     for outcome in ("failed", "not run", "waived"):
@@ -156,7 +157,7 @@ def open_points(document: Document) -> list[OpenPoint]:
 
 
 def after_certificate(document: Document, *, is_signed: bool) -> list[str]:
-    """Return what a buyer does next with a certificate; nothing for another grade."""
+    """Return the next steps of a buyer who has a certificate. For any other grade, return an empty list."""
     if document["grade"] != "certified":
         return []
     tester = ((document.get("system") or {}).get("tester") or {}).get("role")
@@ -193,7 +194,7 @@ _CAUSES: Mapping[str, frozenset[Reason]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """A kind of cause that prevented a certificate, with the requirements that it concerns."""
+    """A kind of cause that prevented a certificate, and the requirements that were not met for this cause."""
 
     outcome: str
     text: str
@@ -201,7 +202,10 @@ class Cause:
 
 
 def causes(document: Document) -> list[Cause]:
-    """Return the causes of failed required verdicts. If none failed, return the causes of missing results."""
+    """Return the causes of failed required verdicts.
+
+    If no required verdict failed, return the causes of missing results.
+    """
     required = [v for v in document.get("requirements") or [] if v["severity"] == "required"]
     for outcome in ("failed", "not run"):
         decisive = [v for v in required if v["outcome"] == outcome]
@@ -212,7 +216,7 @@ def causes(document: Document) -> list[Cause]:
 
 
 def advisory_failures(document: Document) -> list[view.VerdictGroup]:
-    """Return the failed advisory verdicts, grouped by reason. They do not change the grade."""
+    """Return the failed advisory verdicts, grouped by reason. Advisory verdicts do not change the grade."""
     verdicts = document.get("requirements") or []
     failed = [v for v in verdicts if v["severity"] == "advisory" and v["outcome"] == "failed"]
     return view.group_verdicts(failed, view.behaviour_ids(document))
@@ -225,15 +229,16 @@ def _named(verdicts: Sequence[Document]) -> str:
 
 
 def _next_of_missing(verdict: Document) -> str:
-    """Return how the user can provide the missing input of a check; empty if no input is missing."""
+    """Return how the user can provide the missing input of a check. If no input is missing, return an empty text."""
     check = CHECKS.get(f"{verdict['id']}.{verdict['subject']}")
     return _NEXT_OF_NEEDS.get(check.needs, "") if check and verdict.get("reason") == "not given" else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """The worst outcome of one requirement for one checkpoint; empty if the requirement does not apply to the
-    checkpoint.
+    """The worst outcome of one requirement for one checkpoint.
+
+    ``outcome`` is empty if the requirement does not apply to the checkpoint.
     """
 
     outcome: str = ""
@@ -257,8 +262,9 @@ class Row:
 class Matrix:
     """A table of outcomes: a row for each requirement, a column for each checkpoint.
 
-    ``behaviour`` contains (requirement, cell, met checks, all checks) for each requirement on the target's behaviour.
-    ``advisory_not_run`` lists advisory requirements that were not run; they have no row.
+    ``behaviour`` contains (requirement, cell, number of met checks, number of checks) for each requirement on the
+    target's behavior. ``advisory_not_run`` lists advisory requirements that were not run; the table has no row for
+    them.
     """
 
     columns: tuple[str, ...]

@@ -66,9 +66,9 @@ def group_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dic
 
 
 def group_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Return the results of the cache rule in groups, each group as (reading, names of hosts).
+    """Return the results of the cache rule in groups. The results of a group differ only by host.
 
-    The results of a group differ only by host.
+    Each group is (one of the results, names of hosts).
     """
     groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
     for reading in readings:
@@ -78,7 +78,10 @@ def group_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[
 
 
 def listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of the requests table. If there are many rows, return those with the highest 99th percentiles."""
+    """Return the rows of the requests table. If there are many rows, return those with the highest 99th percentiles.
+
+    A row without a 99th percentile, because no request was answered, counts as the highest.
+    """
 
     def weight(at: int) -> tuple[bool, float]:
         # A request without an answer counts as slower than all others.
@@ -93,8 +96,8 @@ def rates_of_hosts(
 ) -> list[tuple[str, str, HostRate, HostRate]]:
     """Return (host, ranks, save rate, load rate) of each host. If no network rate is known, return an empty list.
 
-    A rate is a `HostRate`, which also contains the rate of the host's network. If there are many hosts, the lowest
-    save rate comes first.
+    A rate is a `HostRate`, which also contains the rate of the host's network. If there are many hosts, they are sorted
+    by save rate, the lowest first.
     """
     networks = networks_of(hosts or ())
     if not networks:
@@ -123,9 +126,9 @@ def _in_ranges(ranks: Sequence[int]) -> str:
 
 
 def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
-    """Return a row for each operation number, with the save and the load of this number.
+    """Return a row for each operation number. A row contains the save and the load with this number.
 
-    If there are many operations, only the slowest saves and the slowest loads have rows.
+    If there are many operations, only the numbers of the slowest saves and of the slowest loads have rows.
     """
     chosen: set[int] = set()
     for kind in subject.kinds:
@@ -139,7 +142,7 @@ def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
 
 
 def column_formats(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
-    """Return a formatter for each column, by kind of operation (save, load) and name of the column.
+    """Return {kind of operation: {name of column: formatter}}. The kinds are save and load.
 
     All values of a column have the same unit and number of decimals, so their decimal points are aligned.
     """
@@ -248,13 +251,13 @@ def render(document: dict[str, Any]) -> str:
 
 
 def _storage(document: Mapping[str, Any]) -> str:
-    """Return a sentence on the storage below the target; empty if the report does not describe it."""
+    """Return a sentence on the storage below the target. If the report does not describe this storage, return ""."""
     stack = ((document.get("environment") or {}).get("target") or {}).get("stack")
     return from_plain(StorageStack, stack).sentence if stack else ""
 
 
 def _signature(document: Mapping[str, Any]) -> str:
-    """Return a sentence on the signature of the run's report. The signature is created after this page."""
+    """Return a phrase on the signature of the run's report. The signature itself is created after this page."""
     if document.get("judged_again"):
         return "this page is not signed; pytest-ckpt verify DIRECTORY shows who signed the run"
     if _is_signed(document):
@@ -263,7 +266,10 @@ def _signature(document: Mapping[str, Any]) -> str:
 
 
 def _conditions(document: view.Document) -> str:
-    """Return the conditions under which the grade is valid, as one phrase; empty for a published result."""
+    """Return the conditions under which the grade is valid, as one phrase.
+
+    For a published result, return an empty text.
+    """
     if document.get("published"):
         return ""
     system = document.get("system") or {}
@@ -288,8 +294,8 @@ def _is_signed(document: view.Document) -> bool:
 def _ceiling(document: view.Document) -> str:
     """Return the rates that may limit the clients, as text.
 
-    Two rates are listed: the rate at which the slowest host generates and compares content without storage, and the
-    lowest network rate of a host.
+    The first rate is the rate at which the slowest host generates and compares content without storage. The second rate
+    is the lowest network rate of a host.
     """
     rates = [*_content_rates(document), *_network_rates(document)]
     return "; ".join(rates) or "unknown, so the client may have been the limit"
@@ -306,7 +312,7 @@ def _content_rates(document: view.Document) -> Iterator[str]:
 
 
 def _known_networks(document: view.Document) -> list[HostNetwork]:
-    """Return the networks of hosts whose rate was measured or stated."""
+    """Return the networks of the hosts whose network rate was measured or stated."""
     networks = networks_of((document.get("environment") or {}).get("hosts") or []).values()
     return [n for n in networks if n.sends_bytes_per_second or n.receives_bytes_per_second]
 
@@ -326,14 +332,15 @@ def _network_rates(document: view.Document) -> Iterator[str]:
 
 
 def _is_local(document: view.Document) -> bool:
-    """Return whether the target is a file system of the host that used it, so that no network was between them."""
+    """Return whether the target is a file system of the host that used it, without a network between them."""
     return bool(((document.get("environment") or {}).get("target") or {}).get("is_local"))
 
 
 def _topology(document: Mapping[str, Any]) -> str:
-    """Return the picture of the system as a ``data:`` URL; empty if there is no valid PNG or JPEG.
+    """Return the picture of the system as a ``data:`` URL.
 
-    A report may be untrusted, so the picture is checked here again.
+    If the report has no valid PNG or JPEG, return an empty text. The picture is checked here again, because the report
+    may come from an untrusted source.
     """
     topology = ((document.get("system") or {}).get("topology") or {}).get(PICTURE)
     try:
@@ -350,7 +357,7 @@ def _foot(document: Mapping[str, Any]) -> str:
 
 
 def _as_css_text(text: str) -> str:
-    """Return a text whose special characters are escaped, for a quoted CSS string within HTML."""
+    """Return ``text`` with its special characters escaped, for use in a quoted CSS string within HTML."""
     return re.sub(r"[^A-Za-z0-9 ,._-]", lambda m: f"\\{ord(m[0]):x} ", printable(text))
 
 
@@ -366,8 +373,9 @@ class PageSection:
 
 
 def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[PageSection]) -> None:
-    """Write a page of text, pictures and tables in the certificate's style. The file appears only when it
-    is complete.
+    """Write a page of text, pictures and tables in the certificate's style.
+
+    The file appears only when it is complete.
     """
     drawn = [dataclasses.replace(s, pictures=tuple(Markup(p) for p in s.pictures)) for s in sections]
     _write_atomically(path, _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn))
@@ -438,12 +446,12 @@ def _unbroken_options(sentence: str) -> Markup:
 
 
 def _finalize(value: Any) -> Any:
-    """Return a template's value with control characters replaced, if it is a text. Return other values unchanged."""
+    """Return a value of a template. If the value is plain text, its control characters are replaced."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _shortened(text: str) -> str:
-    """Return a text without its middle if it is very long. report.json contains the complete text."""
+    """If a text is very long, return it without its middle. report.json contains the complete text."""
     left_out = len(text) - _LONGEST
     if left_out <= 0:
         return text
@@ -469,7 +477,7 @@ def _limits(cluster: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Return (name, value, source, origin) of each limit, and of each quantity from which limits are derived.
 
     The source explains the value. The origin states who set the value; it is empty for derived quantities. Inputs that
-    are not quantities come last.
+    are not quantities are the last rows.
     """
     reasons = dict(cluster.get("reasons") or {})
     inputs = {given.option: given for given in (from_plain(LimitInput, i) for i in cluster.get("inputs") or ())}

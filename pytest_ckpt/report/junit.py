@@ -22,11 +22,11 @@ def write_junit(document: dict[str, Any], path: Path) -> None:
     """Write the verdicts of a report document as JUnit XML. The file appears only when it is complete.
 
     If a required requirement failed, the test case fails. If a requirement was not run or was waived, the test case is
-    skipped. If an advisory requirement failed, the test case passes; its property ``outcome`` and its text state the
-    failure.
+    skipped. If an advisory requirement failed, the test case passes. Its property ``outcome`` and its text then state
+    the failure.
 
-    If the measured value is in seconds, it is reported as the time of the test case; otherwise the time is 0. A CI
-    system that plots the times of test cases then shows the trend of the storage.
+    If the measured value is in seconds, it is reported as the time of the test case. If not, the time is 0. A CI system
+    that plots the times of test cases then shows the trend of the storage.
     """
     made = path.with_name(path.name + ".part")
     ET.ElementTree(_suites(document)).write(made, encoding="utf-8", xml_declaration=True)
@@ -73,7 +73,10 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
 
 
 def _requests(measured: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence on the requests of a measurement for each endpoint and kind of request."""
+    """Yield one sentence for each endpoint and kind of request.
+
+    The sentence describes the requests of a measurement.
+    """
     for row in measured.get("requests") or ():
         seconds = [row.get(name) for name in ("median_seconds", "p99_seconds", "slowest_seconds")]
         times = ", ".join("-" if each is None else f"{each:.6f}" for each in seconds)

@@ -1,6 +1,7 @@
 """Live metrics of a run for monitoring: converts events and verdicts to OpenMetrics text and OTLP data.
 
-The libraries of the extra ``[metrics]`` are used only by the process of `run.live_metrics` (the reporting process).
+The reporting process is the process of `run.live_metrics`. Only this process uses the libraries of the extra
+``[metrics]``.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def is_read(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedOperations:
-    """The planned saves or the planned loads of a subject: their number, and the time limit of one operation."""
+    """The planned saves of a subject, or its planned loads: their number, and the time limit of one operation."""
 
     subject: str
     operation: str
@@ -99,8 +100,9 @@ class RunEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """A line from the controller to the reporting process. Exactly one field is set; ``is_end`` states the end of the
-    run.
+    """A message from the controller to the reporting process, as one line. Exactly one field is set.
+
+    If ``is_end`` is set, the run has ended.
     """
 
     run: RunFacts | None = None
@@ -111,9 +113,9 @@ class Message:
 
 @dataclass(slots=True)
 class _Operations:
-    """The saves or the loads of a subject until now.
+    """The saves of a subject until now, or its loads until now.
 
-    ``slowest_seconds`` covers only the subject's newest measurement, because verdicts use only this measurement.
+    ``slowest_seconds`` covers only the subject's newest measurement, because verdicts use only the newest measurement.
     """
 
     newest: Operation
@@ -130,7 +132,7 @@ class _Steps:
 
 @dataclass(slots=True)
 class LiveMetrics:
-    """The metrics of a run, updated by events and verdicts in the order of time."""
+    """The metrics of a run. Events and verdicts update the metrics in the order of time."""
 
     run: RunFacts
     _event_seconds: float | None = None
@@ -250,7 +252,7 @@ def _by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]
 def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
     """Return OpenMetrics text that is also valid in Prometheus' older text format.
 
-    node_exporter reads only the older format, without other types than gauges and counters, and without timestamps.
+    node_exporter reads only the older format. Therefore the text contains only gauges and counters, and no timestamps.
     """
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - an extra
     from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415
@@ -271,7 +273,8 @@ def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
 class _Families:
     """A collection of metric families that prometheus_client can write.
 
-    It replaces the default registry of prometheus_client, which would also write metrics of this Python process.
+    This collection replaces the default registry of prometheus_client. The default registry would also write metrics of
+    this Python process.
     """
 
     families: Sequence[Any]
@@ -284,9 +287,9 @@ class _Families:
 def otlp_data(run: RunFacts, samples: Sequence[Sample]) -> MetricsData:
     """Return the samples as data of the OpenTelemetry SDK, with the same names as in the OpenMetrics file.
 
-    A collector that writes to Prometheus appends the unit and ``_total`` to metric names that lack them. So a metric
-    has the same name whether it comes from a collector or from the file, and one dashboard can show both. Counters
-    are cumulative from the start of the run.
+    A collector that writes to Prometheus appends the unit and ``_total`` to a metric name that lacks them. As a result,
+    a metric has the same name in the data of a collector and in the file. So one dashboard can show both sources.
+    Counters are cumulative from the start of the run.
     """
     from opentelemetry.sdk.metrics import export  # noqa: PLC0415 - an extra
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415

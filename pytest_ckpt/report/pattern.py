@@ -32,7 +32,7 @@ def pattern_lines(pattern: Pattern) -> list[str]:
 
 
 def _shape(pattern: Pattern, rank: int) -> tuple[tuple[int, int, str], ...]:
-    """Return the sequence of a rank's calls, without sizes. Ranks with the same sequence have equal results."""
+    """Return the sequence of a rank's calls, without sizes. Ranks with the same sequence are described together."""
     return tuple((step.phase, step.lane, step.call) for step in pattern.steps if step.rank == rank)
 
 

@@ -1,4 +1,7 @@
-"""Writes certificate.pdf from certificate.html, without network access. The PDF is A4, tagged, and has bookmarks."""
+"""Writes certificate.pdf from certificate.html, without network access.
+
+The PDF is A4, tagged, and has bookmarks.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,9 @@ _NAMES = re.compile(r"(<title id=\"[^\"]*\">)([^<]*)(</title><desc id=\"[^\"]*\"
 
 
 def check_printer(option: str) -> None:
-    """Print a test page as PDF. A run calls this at its start, so a missing library is noticed before the measurements.
+    """Print a test page as PDF, to detect a missing library at the start of a run, before the measurements.
 
-    Raises UsageError with the remedy if the page cannot be printed.
+    If the page cannot be printed, raises UsageError with the remedy. ``option`` is the option that requests a PDF.
     """
     try:
         _print_apart("<!doctype html><html lang=en><title>certified</title><p>certified 0123456789")
@@ -60,10 +63,10 @@ def write_pdf(document: dict[str, Any], path: Path) -> None:
 
 
 def _print_apart(page: str) -> bytes:
-    """Return the PDF of an HTML page, which is printed in a separate process. Raises UsageError if it cannot be
-    printed.
+    """Print an HTML page in a separate process, and return the PDF.
 
-    Native libraries may crash, such as Pango without fonts. A crash must not end the run.
+    The process is separate because native libraries may crash, for example Pango without fonts. Such a crash must not
+    end the run. Raises UsageError if the page cannot be printed.
     """
     try:
         done = subprocess.run(
@@ -89,7 +92,7 @@ def _print_apart(page: str) -> bytes:
 def main() -> int:
     """Read an HTML page from standard input, and write it to standard output as PDF. Return the exit code.
 
-    After an error, the last line of standard error describes the error.
+    If an error occurs, the last line of standard error describes the error.
     """
     try:
         made = print_page(sys.stdin.buffer.read().decode())
@@ -106,9 +109,9 @@ def main() -> int:
 def print_page(page: str) -> bytes:
     """Return the PDF of an HTML page of this package.
 
-    The same page, fonts and version of WeasyPrint result in the same bytes. Raises UsageError if a library is missing.
-    Raises RuntimeError if a picture or another part of the page cannot be loaded; parts are not loaded from other URLs
-    than ``data:``.
+    The same page, fonts and version of WeasyPrint result in the same bytes. Parts of the page, such as pictures, are
+    loaded only from ``data:`` URLs. Raises UsageError if a library is missing. Raises RuntimeError if a part of the
+    page cannot be loaded.
     """
     weasyprint = _loaded()
     from weasyprint.urls import URLFetcher  # noqa: PLC0415
@@ -124,7 +127,7 @@ def print_page(page: str) -> bytes:
 
 
 def _loaded() -> Any:
-    """Import and return WeasyPrint. Raises UsageError if a library is missing; the error names the library."""
+    """Import and return WeasyPrint. If a library is missing, raises UsageError with the name of the library."""
     try:
         # If a library is missing, WeasyPrint prints a long explanation to standard output. If fonts are missing, it
         # warns, and Pango would crash later.
@@ -143,7 +146,7 @@ def _loaded() -> Any:
 
 
 def _prepared(page: str) -> str:
-    """Return an HTML page with additional style rules for the printer, for the page and for each picture.
+    """Return an HTML page with additional style rules for the printer. Each picture also receives style rules.
 
     A picture's title and description are joined into one alternative text.
     """
@@ -158,7 +161,7 @@ def _prepared(page: str) -> str:
 
 @cache
 def _picture_style() -> str:
-    """Return the style rules for a printed picture, with the colours of the light theme."""
+    """Return the style rules for a printed picture, with the colors of the light theme."""
     directory = resources.directory("templates")
     first = (directory / "certificate.css").read_text(encoding="utf-8").partition("}")[0]
     colours = dict(re.findall(r"(--[a-z0-9-]+):\s*([^;]+);", first))
@@ -189,7 +192,7 @@ def _name_headers(_document: Any, pdf: Any) -> None:
 
 @contextlib.contextmanager
 def _faults() -> Iterator[list[str]]:
-    """Yield the list of errors that WeasyPrint reports during the ``with`` block. Its warnings are not logged."""
+    """Yield a list to which the errors of WeasyPrint during the ``with`` block are added. Warnings are discarded."""
     messages: list[str] = []
 
     class Collector(logging.Handler):

@@ -165,7 +165,7 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
 
 
 def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
-    """Yield a line on the ramp, which finds the best number of requests in flight. Without a ramp, yield nothing."""
+    """Yield lines on the ramp, a search for the best number of requests in flight. Without a ramp, yield nothing."""
     if not (ramp := planned.ramp):
         return
     if not ramp.depths:
@@ -184,9 +184,10 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
 
 
 def _confidence(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Yield lines on the share of all saves and loads that is proven if the planned operations meet the limit.
+    """Yield lines on what the planned operations prove about all saves and loads, if they meet the limit.
 
-    If the user requires no confidence (``assurance``), yield nothing.
+    The planned operations prove, with a given confidence, that a given share of saves and of loads meets the limit. If
+    the user requires no confidence (``assurance``), yield nothing.
     """
     if not (wanted := settings.assurance):
         return
@@ -205,7 +206,7 @@ def _confidence(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]
 
 
 def _required_operations(planned: PlannedCheckpoint, wanted: Assurance) -> str:
-    """Return how many of the planned saves and loads must meet the limit, as text."""
+    """Return, as text, how many of the planned saves and loads must meet the limit."""
     if not (misses := misses_allowed(wanted, planned.operations)):
         return "all"
     return f"all but {misses} of the {planned.operations} saves, and of the {planned.operations} loads,"
@@ -214,8 +215,8 @@ def _required_operations(planned: PlannedCheckpoint, wanted: Assurance) -> str:
 def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
     """Return a sentence on all saves and loads of a run: their number, bytes and maximum time.
 
-    The maximum time applies if each save and load just meets its limit. If the run measures no saves and loads, the
-    result is empty.
+    The maximum time is the time of the run if each save and load just meets its limit. If the run measures no saves and
+    loads, return an empty text.
     """
     if not plan.runnable or not settings.measures:
         return ""
@@ -245,7 +246,10 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
 
 
 def _additional_steps(steps: Sequence[Steps]) -> str:
-    """Return a phrase on the steps other than plain saves and loads: their number and, if known, their bytes."""
+    """Return a phrase on the additional steps of a run: their number and, if known, their bytes.
+
+    Additional steps are all steps except the subject's saves and loads.
+    """
     others = [s for s in steps if s.kind not in {"save", "load"}]
     if not others:
         return ""
@@ -263,7 +267,7 @@ def _additional_steps(steps: Sequence[Steps]) -> str:
 def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:
     """Return lines on the best possible grade, and on the obstacles to a certificate with this command.
 
-    ``not_tried`` describes possible obstacles that were not checked.
+    ``found`` are the known obstacles. ``not_tried`` describes possible obstacles that were not checked.
     """
     best = possible_grade(found)
     sentence = f"grade possible: {best}" + (", the run would not start" if best == "none" else "")

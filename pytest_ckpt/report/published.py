@@ -1,4 +1,4 @@
-"""Terminal output for published benchmark results: the published times, and the times that are judged."""
+"""Terminal output for published benchmark results: the published times, and the times that we judge."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def rule_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the benchmark's rules for each result: broken rules, warnings, undecided rules, met rules."""
+    """Return lines on the benchmark's rules, for each result: broken rules, warnings, undecided rules, met rules."""
     lines = []
     for row in document["results"]:
         division = row["division"].upper() or "no division"
@@ -139,9 +139,9 @@ def group_messages(messages: Iterable[Mapping[str, str]]) -> list[tuple[str, lis
 
 
 def share(overstatement: float | None) -> str:
-    """Return the overstatement as a signed percentage; a dash if unknown.
+    """Return the overstatement as a signed percentage. If it is unknown, return a dash.
 
-    The overstatement is the additional time of the slowest process, relative to rank 0.
+    The overstatement is the additional time of the slowest process, compared with the time of rank 0.
     """
     if overstatement is None:
         return NONE

@@ -29,15 +29,15 @@ def seconds_text(seconds: float) -> str:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Return a value of a verdict with its unit; a dash if there is no value.
+    """Return a value of a verdict with its unit. If there is no value, return a dash.
 
-    A unit such as ``slowest / median`` is a ratio, which is written as a factor.
+    A unit such as ``slowest / median`` is a ratio. Such a value is written as a factor.
     """
     return NONE if value is None else _writer_of(unit)(value)
 
 
 def quantities(measured: float | None, limit: float | None, unit: str) -> tuple[str, str]:
-    """Return a measured value and its limit as text, with enough digits to distinguish them."""
+    """Return (measured value, limit) as texts, with enough digits to distinguish the two values."""
     if measured is None or limit is None:
         return quantity(measured, unit), quantity(limit, unit)
     return units.compared(measured, limit, _writer_of(unit))
@@ -57,13 +57,19 @@ def _writer_of(unit: str) -> Callable[..., str]:
 
 
 def seconds_format(largest: float | None) -> Callable[[float | None], str]:
-    """Return a formatter for a column of durations, with the unit and decimals that ``largest`` needs."""
+    """Return a formatter for a column of durations.
+
+    The unit and the number of decimals are those that ``largest`` needs.
+    """
     steps = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"))
     return _column_format(largest, steps)
 
 
 def rate_format(largest: float | None) -> Callable[[float | None], str]:
-    """Return a formatter for a column of rates, with the unit and decimals that ``largest`` needs."""
+    """Return a formatter for a column of rates.
+
+    The unit and the number of decimals are those that ``largest`` needs.
+    """
     steps = ((1e12, 1e12, "TB/s"), (1e9, 1e9, "GB/s"), (1e6, 1e6, "MB/s"), (0.0, 1e3, "kB/s"))
     return _column_format(largest, steps)
 
@@ -88,8 +94,8 @@ def _column_format(largest: float | None, steps: tuple[tuple[float, float, str],
 def margin_text(margin: float | None) -> str:
     """Return the unused share of the limit as a signed percentage: ``+58 %``, ``−4.2 %``.
 
-    If a value exceeds twice the limit, return the multiple: ``100 × limit``. Return ``+100 %`` only if nothing of the
-    limit was used.
+    If a value exceeds twice the limit, return the multiple: ``100 × limit``. The result is ``+100 %`` only if
+    ``margin`` is exactly 1. If ``margin`` is None, return a dash.
     """
     if margin is None:
         return NONE
@@ -101,7 +107,10 @@ def margin_text(margin: float | None) -> str:
 
 
 def time_text(iso: str | None) -> str:
-    """Return an ISO 8601 time as readable text in its own time zone; a dash without a time."""
+    """Return an ISO 8601 time as readable text, in the time zone of ``iso``.
+
+    If there is no time, return a dash. If the time is invalid, return ``iso`` unchanged.
+    """
     if not iso:
         return NONE
     try:

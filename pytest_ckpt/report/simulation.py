@@ -1,4 +1,7 @@
-"""Output of a training simulation: lines for a terminal, and a page with goodput over cluster size."""
+"""Output of a training simulation: lines for a terminal, and a page with a chart of goodput over cluster size.
+
+Goodput is the share of time that is spent on training.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def document_of(
 ) -> dict[str, Any]:
     """Return the result of a simulation in plain JSON types.
 
-    ``rows`` are pairs: the name of a subject, and its simulated values.
+    ``rows`` contains (name of a subject, simulated values).
     """
     return {
         "schema": SCHEMA,
@@ -110,7 +113,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a chart of goodput over cluster size: a curve per subject, and bars for the middle 90 % of the runs."""
+    """Return a chart of goodput over cluster size. Each subject has a curve; bars show the middle 90 % of the runs."""
     sizes = sorted({row["accelerators"] for row in rows})
     across = Axis(low=sizes[0] / 1.3, high=sizes[-1] * 1.3, start=_FRAME.left, end=_FRAME.right, log=True)
     lowest = min(row["goodput_low"] for row in rows)

@@ -1,4 +1,7 @@
-"""Output of ``pytest-ckpt size``, the storage that clusters require: lines for a terminal, and an HTML page."""
+"""Output of ``pytest-ckpt size``: lines for a terminal, and an HTML page.
+
+The lines and the page show the storage that clusters require.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Set
 
 
 def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]:
-    """Return the document's field ``table``: a published table, with our derived requirements for each row."""
+    """Return a dictionary with the document's field ``table``.
+
+    The field contains a published table and, for each row, our derived requirements.
+    """
     words = {"name": table.name, "title": table.title, "source": table.source}
     return {"table": {**words, "rows": [to_plain(row) for row in rows]}}
 
@@ -83,7 +89,7 @@ def size_sections(document: Mapping[str, Any], curves: Sequence[SizeRow]) -> lis
 
 
 def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Cell], Sequence[Mapping[str, Any]]]]:
-    """Yield each table: its heading, its columns and its rows."""
+    """Yield (heading, columns, rows) of each table."""
     for heading, cells in _TABLES:
         yield heading, cells, document["rows"]
     if table := document.get("table"):
@@ -108,7 +114,10 @@ _LOAD_BUDGETS = (0.005, 0.01, 0.02, 0.05)
 
 
 def _load_at(budget: float) -> Callable[[Mapping[str, Any]], str]:
-    """Return the formatter of a cell: the rate that loads one copy of the model in the share ``budget`` of the MTTF."""
+    """Return the formatter of a cell that shows a load rate and a time.
+
+    The time is the share ``budget`` of the MTTF. At the load rate, one copy of the model is loaded in this time.
+    """
 
     def write(row: Mapping[str, Any]) -> str:
         seconds = budget * row["mttf_seconds"]
@@ -217,7 +226,7 @@ def _name(field: str) -> str:
 
 
 def _chart(rows: Sequence[SizeRow]) -> str:
-    """Return a chart of the required rate of blocking saves over cluster size: one curve per model, log axes."""
+    """Return a chart of the rate that blocking saves require, over cluster size: one curve per model, log axes."""
     rate = {(row.model, row.accelerators): row.rates[0].bytes_per_second for row in rows}
     models, sizes = list(dict.fromkeys(m for m, _ in rate)), sorted({n for _, n in rate})
     across = Axis(low=sizes[0], high=sizes[-1], start=_FRAME.left, end=_FRAME.right, log=True)

@@ -1,4 +1,4 @@
-"""Builds SVG as strings: escaped text, tags and axes. Colours come from the classes of the style sheet."""
+"""Functions that return parts of SVG images as text. The classes of the style sheet define all colors."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def number(value: float) -> str:
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
-    """Return one SVG element; ``content`` is SVG.
+    """Return one SVG element named ``name``; ``content`` is SVG and is not escaped again.
 
-    In attribute names, underscores become hyphens. A trailing underscore is removed (``class_``).
+    ``attributes`` are the attributes of the element. In their names, a trailing underscore is removed (``class_``), and
+    other underscores become hyphens.
     """
     parts = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{number(value) if isinstance(value, float) else escape(value)}"'
@@ -45,12 +46,12 @@ def tag(name: str, content: str = "", **attributes: object) -> str:
 
 
 def label(x: float, y: float, content: object, class_: str = "t", anchor: str = "start") -> str:
-    """Return a text element; ``anchor`` is start, middle or end."""
+    """Return a text element at (x, y). ``anchor`` states which point of the text is at ``x``: start, middle or end."""
     return tag("text", escape(content), x=float(x), y=float(y), class_=class_, text_anchor=anchor)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
-    """Return a straight line."""
+    """Return a straight line from (x1, y1) to (x2, y2)."""
     return tag("path", d=f"M{number(x1)} {number(y1)}L{number(x2)} {number(y2)}", class_=class_)
 
 
@@ -65,7 +66,8 @@ def picture(
 ) -> str:
     """Return an SVG image with a title and a description for screen readers.
 
-    ``key`` makes the image's ids unique in the document. ``shape`` is a class of the style sheet: half, wide or map.
+    ``parts`` are the elements of the image. ``key`` makes the ids of the image unique in the document. ``shape`` is a
+    class of the style sheet: half, wide or map.
     """
     name, about = f"{key}-t", f"{key}-d"
     body = tag("title", escape(title), id=name) + tag("desc", escape(description), id=about) + "".join(parts)
@@ -81,7 +83,10 @@ def picture(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """A linear or logarithmic scale from values to pixels. If it is logarithmic, ``low`` must be above zero."""
+    """A scale from values (``low`` to ``high``) to pixels (``start`` to ``end``).
+
+    The scale is linear, or logarithmic if ``log`` is true. On a logarithmic scale, ``low`` must be above zero.
+    """
 
     low: float
     high: float
@@ -90,7 +95,7 @@ class Axis:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Return the pixel of a value. A value outside the axis gets the nearest end."""
+        """Return the pixel of a value. For a value outside the axis, return the nearest end of the axis."""
         inside = min(max(value, self.low), self.high)
         if self.log:
             share = math.log(inside / self.low) / math.log(self.high / self.low)
@@ -99,7 +104,7 @@ class Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self, wanted: int = 5) -> list[float]:
-        """Return round values within the axis. For a linear axis, their number is about ``wanted``."""
+        """Return round values within the axis. For a linear axis, return about ``wanted`` values."""
         if not self.log:
             step = round_step((self.high - self.low) / wanted)
             first = math.ceil(self.low / step - 1e-9)

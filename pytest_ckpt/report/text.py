@@ -62,8 +62,8 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
 def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") -> str:
     """Return the text of a failing test: the measured value, the limit, the excess, the reason, and the remedy.
 
-    ``explain`` is the command that explains the failure. ``next_step`` is the user's first action; a known fix in the
-    verdict replaces it.
+    ``explain`` is the command that explains the failure. ``next_step`` is the user's first action. If the verdict
+    contains a known fix, ``next_step`` is omitted.
     """
     measured, limit, unit = verdict.get("measured"), verdict.get("limit"), verdict.get("unit") or ""
     lines = [f"{verdict['id']} failed for {verdict['subject']}: {verdict['because']}"]
@@ -89,7 +89,11 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
 
 
 def _beyond(measured: float, limit: float) -> str:
-    """Return how far a value is from its limit: a percentage, or from twice the limit on a multiple of the limit."""
+    """Return the difference between a value and its limit as a percentage of the limit.
+
+    If the value is at least twice the limit, return the value as a multiple of the limit instead. If the limit is 0 or
+    negative, the result is empty.
+    """
     if limit <= 0:
         return ""
     if measured >= 2 * limit:
@@ -98,7 +102,7 @@ def _beyond(measured: float, limit: float) -> str:
 
 
 def _typed(line: str) -> str:
-    """Replace typographic characters by ASCII, because a terminal may have any encoding."""
+    """Return a line with typographic characters replaced by ASCII, because a terminal may have any encoding."""
     return printable(line).translate(_ASCII)
 
 
@@ -154,7 +158,7 @@ def _names(document: view.Document) -> list[Line]:
 
 
 def _behaviour(document: Mapping[str, Any]) -> list[Line]:
-    """Return a line that counts the checks of the target's behaviour by outcome."""
+    """Return a line with the number of checks of the target's behavior for each outcome."""
     verdicts = view.behaviour(document)
     if not verdicts:
         return []
@@ -163,7 +167,7 @@ def _behaviour(document: Mapping[str, Any]) -> list[Line]:
 
 
 def _plugins(document: Mapping[str, Any]) -> list[Line]:
-    """Return a line for each plugin that counts its requirements by outcome."""
+    """Return one line for each plugin: the number of the plugin's requirements for each outcome."""
     of = view.plugins_by_id(document)
     lines: list[Line] = []
     for plugin in dict.fromkeys(of.values()):
@@ -182,7 +186,7 @@ def _starts(document: view.Document) -> list[Line]:
 def _exceptions(document: Mapping[str, Any]) -> list[Line]:
     """Return lines on all verdicts that were not met, failed verdicts first.
 
-    Verdicts that were waived, or not run, for the same reason share a line.
+    Waived verdicts with the same reason share a line. Verdicts that were not run for the same reason also share a line.
     """
     verdicts = document.get("requirements") or []
     behaviour = view.behaviour_ids(document)

@@ -30,7 +30,10 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 78.0, 1040.0, 34.0, 190.0,
 
 
 def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
-    """Return the trend as lines of text. Sparklines are block characters, or ASCII without ``unicode``."""
+    """Return the trend as lines of text.
+
+    Sparklines consist of block characters if ``unicode`` is true; otherwise of ASCII characters.
+    """
     form = "{:<22} {:<5}{:>5}{:>12}{:>12}{:>12}{:>8}  {}"
     lines = [units.counted(document["runs"], "run"), ""]
     lines.append(form.format("checkpoint", "", "runs", "newest", "slowest", "limit", "late", "median of each run"))
@@ -68,7 +71,10 @@ def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
 
 
 def _lines_of_requests(requests: Sequence[Plain], *, unicode: bool) -> list[str]:
-    """Return a line for each kind of object-store request, and a line for each detected change."""
+    """Return a line for each kind of object-store request with the number of runs, the newest time, and a sparkline.
+
+    For each kind whose times have changed, return another line on this change.
+    """
     if not requests:
         return []
     form = "{:<22} {:<12}{:>5}{:>12}  {}"
@@ -151,9 +157,9 @@ def _omitted(series: Plain) -> str:
 
 
 def _chart(key: str, series: Plain) -> str:
-    """Return a chart of the median and the slowest operation of every run.
+    """Return a chart of the median time and the slowest time of every run.
 
-    The chart includes the limit if it is at most twice the slowest time.
+    The chart includes the limit if the limit is at most twice the slowest time of all runs.
     """
     points, kind = series["points"], series["kind"]
     slowest = max(p["slowest_seconds"] for p in points)

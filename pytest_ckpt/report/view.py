@@ -27,7 +27,10 @@ RehearsalResult = Literal["passed", "failed", "incomplete"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """The saves of one subject, or its loads. Values that were not measured are None."""
+    """The results of one kind of operation, saves or loads, for one subject (a model, and how it is saved).
+
+    Values that were not measured are None.
+    """
 
     kind: str
     operations: tuple[Document, ...]
@@ -46,7 +49,7 @@ class Kind:
 
     @property
     def worst(self) -> Document | None:
-        """The slowest operation; the verdict depends on it."""
+        """The slowest operation, which determines the verdict."""
         return max(self.operations, key=lambda o: o["seconds"], default=None)
 
     @property
@@ -73,7 +76,8 @@ class Kind:
     def variation(self) -> float | None:
         """The coefficient of variation of the times: the sample standard deviation divided by the mean.
 
-        None for fewer than two operations, and for operations with different bytes, such as deltas and full saves.
+        None for fewer than two operations. Also None if the operations have different bytes, such as deltas and full
+        saves.
         """
         if len({o.get("bytes") for o in self.operations}) > 1:
             return None
@@ -82,12 +86,12 @@ class Kind:
 
     @property
     def rank0_seconds(self) -> float | None:
-        """The largest of rank 0's times. Published results use the times of rank 0."""
+        """The largest of the times that rank 0 measured. Published results use the times of rank 0."""
         return max((o["rank0_seconds"] for o in self.operations if o.get("rank0_seconds") is not None), default=None)
 
     @property
     def margin(self) -> float | None:
-        """The unused share of the limit in the slowest operation; negative if it exceeds the limit."""
+        """The unused share of the limit in the slowest operation; negative if that operation exceeds the limit."""
         slowest = self.slowest_seconds
         return None if slowest is None or not self.limit_seconds else 1 - slowest / self.limit_seconds
 
@@ -101,7 +105,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """One subject of a report: its plan, measurement and verdicts."""
+    """One subject (a model, and how it is saved) of a report: its plan, measurement and verdicts."""
 
     name: str
     checkpoint: Document
@@ -174,20 +178,20 @@ def behaviour_ids(document: Document) -> set[str]:
 
 
 def plugins_by_id(document: Document) -> dict[str, str]:
-    """Return the plugin's name for each requirement that a plugin provides, by the requirement's id."""
+    """Return {id of a requirement: name of the plugin that provides this requirement}."""
     return {row["id"]: row["plugin"] for row in document.get("catalogue") or [] if row.get("plugin")}
 
 
 def next_steps(document: Document) -> dict[str, str]:
-    """Return the recommended first action after a failure, by the id of the requirement."""
+    """Return {id of a requirement: recommended first action after a failure}."""
     return {row["id"]: row["next_step"] for row in document.get("catalogue") or [] if row.get("next_step")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conclusion:
-    """What the measured saves or loads of one subject show about all of its saves or loads.
+    """The conclusion from the measured saves or loads of one subject about all saves or loads of this subject.
 
-    ``bound`` and ``estimate`` are fields of the verdict on SAVE or LOAD; one of them may be None.
+    ``bound`` and ``estimate`` are fields of the verdict on the requirement SAVE or LOAD. One of the fields may be None.
     """
 
     kind: str
@@ -202,7 +206,7 @@ class Conclusion:
 
 
 def how_sure(document: Document) -> dict[str, list[Conclusion]]:
-    """Return what the verdicts on SAVE and LOAD conclude about all saves and loads, by subject."""
+    """Return {subject: conclusions that the verdicts on SAVE and LOAD draw about all saves and loads}."""
     conclusions: dict[str, list[Conclusion]] = {}
     for verdict in document.get("requirements") or []:
         bound, estimate = verdict.get("bound"), verdict.get("estimate")
@@ -214,7 +218,7 @@ def how_sure(document: Document) -> dict[str, list[Conclusion]]:
 
 
 def closest_to_limits(subjects: Sequence[Subject]) -> str:
-    """Return a sentence on the save and on the load that used the largest share of their limits.
+    """Return a sentence on two operations: the save and the load that needed the largest share of their limits.
 
     Times that were not judged are left out. Without times, the sentence is empty.
     """
@@ -252,9 +256,9 @@ def amount(subjects: Sequence[Subject]) -> str:
 
 
 def shares_shown(document: Document) -> list[str]:
-    """Return sentences on the share of all saves and loads that is proven to meet the limit.
+    """Return sentences on the proven share: the share of all saves and loads that is proven to meet the limit.
 
-    Subjects with equal shares are in one sentence.
+    One sentence covers all subjects with equal shares.
     """
     subjects: dict[str, list[str]] = {}
     for subject, conclusions in how_sure(document).items():
@@ -272,7 +276,10 @@ def shares_shown(document: Document) -> list[str]:
 
 
 def _misses(bound: Document) -> str:
-    """Return, in brackets, how many operations missed the limit and how many may; empty if no miss is allowed."""
+    """Return a text in brackets: how many operations missed the limit, and how many are allowed to miss it.
+
+    If no miss is allowed, the text is empty.
+    """
     allowed = bound.get("misses_allowed")
     return f" ({bound['trials'] - bound['met']} of {bound['trials']} missed, {allowed} allowed)" if allowed else ""
 
@@ -318,7 +325,7 @@ def behaviour(document: Document) -> list[Document]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerdictGroup:
-    """Verdicts with the same reason. ``names`` contains their requirements and subjects."""
+    """Verdicts with the same reason. ``names`` contains the requirements and the subjects of these verdicts."""
 
     names: str
     because: str
@@ -354,7 +361,7 @@ def rehearsal_result(document: Document) -> RehearsalResult:
 
 
 def counts(verdicts: Sequence[Document]) -> dict[str, int]:
-    """Return the number of verdicts by outcome. Outcomes without verdicts are omitted.
+    """Return {outcome: number of verdicts}. Outcomes without verdicts are omitted.
 
     Advisory verdicts that were not met are counted separately.
     """
@@ -368,7 +375,11 @@ def counts(verdicts: Sequence[Document]) -> dict[str, int]:
 
 
 def names_in_short(names: Sequence[str], shown: int = 4) -> str:
-    """Return the names as text. Of many names, it contains the first ``shown``, the last, and the count."""
+    """Return the names as text.
+
+    If there are more than ``shown`` + 1 names, the text contains only the first ``shown`` names, the last, and the
+    count.
+    """
     if len(names) <= shown + 1:
         return ", ".join(names)
     return f"{', '.join(names[:shown])}, … {names[-1]} ({len(names)})"
@@ -404,10 +415,10 @@ def _kind(kind: str, document: Document, plan: Document, ran: Document, size: Do
 
 
 def judged_again_lines(document: Document) -> list[str]:
-    """Return sentences that compare a run with its later judgement (``pytest-ckpt judge``).
+    """Return sentences that compare the judgement of a run with its later judgement (``pytest-ckpt judge``).
 
-    The sentences state cluster, version, grade and changed limits. If the report was not judged again, the result is
-    empty.
+    For each judgement, the sentences state cluster, version and grade. They also state the limits that differ. If the
+    report was not judged again, the result is empty.
     """
     judgement = document.get("judged_again")
     if not judgement:
@@ -445,7 +456,7 @@ _ENDS = {
 
 
 def start_lines(document: Document) -> list[str]:
-    """Return a sentence for each start and for its incomplete work.
+    """Return a sentence for each start (pytest invocation), and for the incomplete work of this start.
 
     If the run has one complete start, the result is empty.
     """

@@ -1,1 +1,1 @@
-"""Opens and closes a run, and performs all checks before it."""
+"""Opens and closes a run. All checks are performed before the run is opened."""

@@ -1,9 +1,10 @@
 """Creates the certificate of a run in a separate process, only from the files of the run.
 
-Conftests and plugins execute in pytest's process and could alter verdicts. So pytest's process writes the facts and a
-draft of the report. Then it starts ``python -I``, which ignores Python's environment variables, the current directory
-and the user's packages. The isolated process judges the facts with the code of ``pytest-ckpt judge``. It reports every
-verdict that differs from the draft. It writes report, certificate, JUnit file, digests and signature.
+Conftests and plugins execute in pytest's process and could alter verdicts. So pytest's process only writes the facts
+and a draft of the report. Then it starts ``python -I``, which ignores Python's environment variables, the current
+directory and the user's packages. This isolated process judges the facts with the code of ``pytest-ckpt judge``. It
+reports every verdict that differs from the draft. It also writes report, certificate, JUnit file, digests and
+signature.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _LIBRARIES = ("jinja2", "markupsafe", "numpy", "cryptography", "weasyprint")
 
 
 class NotCertifiedError(Exception):
-    """The isolated process ended without a report; the message is the reason."""
+    """Raised if the isolated process ended without a report; the message is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +77,9 @@ class CertifyRequest:
 def library_homes() -> list[str]:
     """Return the directories that contain the libraries of the isolated process.
 
-    ``python -I`` does not search a user's packages and PYTHONPATH, so these directories are appended to its path. At
-    the end of the path they cannot replace the standard library or packages installed with Python.
+    ``python -I`` does not search a user's packages and PYTHONPATH. These directories are therefore appended to
+    ``sys.path`` of the isolated process. At the end of the path, they cannot replace the standard library or packages
+    installed with Python.
     """
     places = []
     for name in _LIBRARIES:
@@ -92,7 +94,7 @@ def _environment() -> dict[str, str]:
 
 
 def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = None) -> tuple[Document, str]:
-    """Write a draft, and let the isolated process create the report from it.
+    """Write a draft, and let the isolated process create the report from this draft.
 
     Return the report, and a sentence on the PDF (empty without a PDF). ``signer`` contains a key that was read before
     the run; the isolated process receives this key. Raises NotCertifiedError and ReportDirectoryError. After an error,
@@ -130,7 +132,7 @@ def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = 
 
 
 def write_draft(draft: ReadDocument, directory: Path) -> None:
-    """Write a draft of the report with the grade incomplete. The isolated process replaces it later."""
+    """Write a draft of the report with the grade incomplete. The isolated process replaces the draft later."""
     reasons = [NOT_CERTIFIED_YET, *draft["grade_reasons"]]
     undecided = {"grade": "incomplete", "certified_for": None, "exit_code": EXIT_INCOMPLETE, "grade_reasons": reasons}
     write_atomically(directory / REPORT, report_text({**draft, **undecided}))

@@ -63,11 +63,11 @@ def close_run(
     """End remaining processes, clean the target, and create the final report.
 
     A draft report is written before the clean-up. A separate process creates the final report after the clean-up.
-    Ctrl-C and SIGTERM interrupt only the clean-up; before and after it, they are ignored.
+    During the clean-up, Ctrl-C and SIGTERM interrupt it. Before and after the clean-up, these signals are ignored.
 
-    ``exit_code`` is pytest's exit code. With ``final`` (interrupted, internal error) it is also the run's exit code.
-    Otherwise the verdicts determine the run's exit code. If a test outside the suites failed, the exit code reports
-    a failure, whatever the verdicts are. ``sections`` returns the plugins' sections for a report. ``recorders``
+    ``exit_code`` is pytest's exit code. With ``final`` (interrupted, internal error), ``exit_code`` is also the run's
+    exit code. Otherwise the verdicts determine the run's exit code. If a test outside the suites failed, the exit code
+    reports a failure, whatever the verdicts are. ``sections`` returns the plugins' sections for a report. ``recorders``
     describes foreign code in pytest's processes that could have changed results.
     """
     with undisturbed(), run.locks:
@@ -132,7 +132,10 @@ def _draft(
     measurements: Sequence[Measurement],
     observations: Sequence[Observation],
 ) -> Document:
-    """Return the draft of the report. It has no forecast, and lists the run's area as not cleaned yet."""
+    """Return the draft of the report.
+
+    The draft contains no forecast. It states that the run's files on the target are not removed yet.
+    """
     judgement = judge_run(
         context.plan,
         context.settings,
@@ -213,7 +216,7 @@ def _observations(context: RunContext) -> list[Observation]:
 
 
 def _append_to_history(context: RunContext, document: Document) -> str:
-    """Append the run to its history. Return a sentence on the result; empty without a history.
+    """Append the run to its history. Return a sentence on the result; the sentence is empty if the run has no history.
 
     An error of the history does not affect the report.
     """
@@ -234,7 +237,10 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _pending(context: RunContext) -> list[str]:
-    """Return one sentence: the run's area on the target is not cleaned yet, and the command that removes it."""
+    """Return one sentence: the run's directory or prefix on the target is not cleaned yet.
+
+    The sentence includes the command that removes the directory or prefix, if such a command exists.
+    """
     area = context.run_area
     command = removal_of(area.scheme, area.location, area.access)
     return [f"{area.location}: it was not cleaned yet{f'; remove it: {command}' if command else ''}"]
@@ -243,7 +249,7 @@ def _pending(context: RunContext) -> list[str]:
 def _clean(context: RunContext, stays: str) -> list[str]:
     """Remove the run's directories on the target. Return a sentence for each directory that remains.
 
-    A non-empty ``stays`` is the reason why nothing may be removed. A signal ends the clean-up early.
+    If ``stays`` is not empty, nothing is removed; ``stays`` is the reason. A signal ends the clean-up early.
     """
     try:
         with signals_handled_by(_interrupt), waits.waiting("clean-up"):
@@ -271,8 +277,8 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
 def write_report(document: Document, directory: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
     """Write report.json, certificate.html, junit.xml, the digests and the signature.
 
-    The digests cover all files of the run directory. With ``pdf``, also write certificate.pdf and return a sentence
-    about it. Without ``pdf``, return an empty text. A failed PDF does not affect the report.
+    The digests cover all files of the run directory. With ``pdf``, also write certificate.pdf and return a sentence on
+    the PDF. Without ``pdf``, return an empty text. A failed PDF does not affect the report.
     """
     from pytest_ckpt.evidence.manifest import report_text, write_manifest  # noqa: PLC0415
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed

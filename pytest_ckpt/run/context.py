@@ -71,7 +71,8 @@ class RunContext(LaunchContext):
     def runs(self, requirement: str) -> bool:
         """Return whether a requirement is part of this run.
 
-        Its suite must be chosen, the gates must select it, and it must have a subject.
+        Three conditions apply. The requirement's suite must be chosen, the gates must select the requirement, and
+        `subjects` must not be empty.
         """
         every = requirements_of_run(self.settings, self.gates, self.catalogue)
         requirement_ids = {r.id for r in every if r.suite in self.settings.suites}
@@ -85,15 +86,18 @@ class RunContext(LaunchContext):
         return [str(c.subject) for c in checkpoints_of_requirement(requirement_ids, self.plan)]
 
     def is_open(self, subject: Subject) -> bool:
-        """Return whether a subject still needs measurements. An earlier start may have measured it."""
+        """Return whether no start (pytest invocation) of the run has completed all measurements of a subject."""
         return str(subject) in self.lacking or not (self.directory / "measurements" / f"{subject.slug}.json").exists()
 
     def observed(self, check: str) -> bool:
-        """Return whether this start or an earlier start performed a check."""
+        """Return whether any start (pytest invocation) of the run has performed a check."""
         return (self.directory / "observations" / f"{check}.json").exists()
 
     def waived(self, verdict: Verdict) -> Verdict:
-        """Return ``verdict`` with the outcome waived if a waiver of the run covers it; otherwise unchanged."""
+        """Return ``verdict`` with the outcome waived if a waiver of the run covers the verdict.
+
+        Otherwise return ``verdict`` unchanged.
+        """
         return waive([verdict], self.waivers, self.started)[0]
 
     def to_plain(self) -> dict[str, Any]:
@@ -127,7 +131,8 @@ class RunContext(LaunchContext):
     def pack(self) -> bytes:
         """Return the context as bytes, for a worker of the same run.
 
-        Requirements contain functions and are not packed. For the plugins' requirements, the catalogue rows are packed.
+        Requirements contain functions, so they are not packed. For each requirement of a plugin, its catalogue row is
+        packed.
         """
         return pickle.dumps(({f.name: getattr(self, f.name) for f in _PACKED}, self.extras))
 
@@ -138,7 +143,8 @@ _PACKED = tuple(f for f in dataclasses.fields(RunContext) if f.name != "catalogu
 def unpack(packed: bytes, extras: Sequence[Requirement] | None = None) -> RunContext:
     """Return the context from the output of `RunContext.pack`.
 
-    ``extras`` are the plugins' requirements in this process. If it is None, the plugins' requirements have no function.
+    ``extras`` are the plugins' requirements in this process. If ``extras`` is None, the plugins' requirements have no
+    function.
     """
     known, rows = pickle.loads(packed)
     if extras is None:

@@ -1,7 +1,7 @@
 """Reports an internal error: a sentence for the user, a file with the traceback, and a separate exit code.
 
-A report directory that cannot be written, for example because it is full, is reported separately. It is neither an
-internal error nor an error of the target.
+A report directory that cannot be written, for example because it is full, is reported separately. This problem is
+neither an internal error nor an error of the target.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def of_report_directory(error: BaseException, directory: Path) -> ReportDirector
 
 
 def _refusal_of(directory: Path) -> OSError | None:
-    """Write a test file to the directory and remove it. Return the error of writing, or None."""
+    """Write a test file to the directory and remove it. If writing fails, return the error; otherwise None."""
     file = directory / f".tried.{os.getpid()}"
     try:
         with file.open("wb") as tried:
@@ -72,8 +72,8 @@ def store_traceback(error: BaseException, directory: Path | None, redactor: Reda
     """Append the traceback of ``error`` to a file; return a sentence that names the file.
 
     The file is in ``directory``, or in a new directory if ``directory`` is None. If the file cannot be written, the
-    sentence contains the failing line of code. If ``directory`` itself caused ``error``, no file is written and the
-    sentence states this cause.
+    sentence contains the line of code that raised ``error``. If ``directory`` itself caused ``error``, no file is
+    written. The sentence then states this cause.
     """
     if directory and (refused := of_report_directory(error, directory)):
         return redactor.text(str(refused))

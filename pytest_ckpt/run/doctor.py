@@ -1,4 +1,4 @@
-"""Checks whether this machine can perform runs, and what its runs can prove. Each finding has a remedy."""
+"""Checks whether this machine can perform runs, and what those runs can prove. Each finding has a remedy."""
 
 from __future__ import annotations
 
@@ -123,7 +123,10 @@ def silent(name: str, description: str) -> Finding:
 
 
 def unknown(name: str, why: str) -> Finding:
-    """Return the finding that an item could not be inspected because of an earlier finding, ``why``."""
+    """Return the finding that an item could not be inspected.
+
+    ``why`` is the earlier finding that prevented the inspection.
+    """
     return Finding(
         name=name, can=False, needed=False, description=f"not known: {why}", remedy="Fix the lines above first."
     )
@@ -145,7 +148,7 @@ def clock() -> Finding:
 def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
     """Return a finding on whether a library can be imported.
 
-    A separate process imports it, because the import may crash.
+    A separate process imports the library, because the import may crash.
     """
     command = [sys.executable, "-c", f"import {name}"]
     try:
@@ -163,7 +166,8 @@ def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
 def engines(settings: Settings) -> Finding:
     """Return a finding on the engines that can run here.
 
-    For the engine stream, it also states whether stream writes the same file containers as the installed torch.
+    For the engine ``stream``, the finding also states whether ``stream`` writes the same file containers as the
+    installed torch.
     """
     runs = [spec.name for spec in BUILT_IN if is_installed(spec)]
     runs += [spec.name for spec in settings.engines if spec.owner and is_installed(spec)]
@@ -189,9 +193,9 @@ def engines(settings: Settings) -> Finding:
 
 
 def memory_limit(plan: Plan | None) -> Finding:
-    """Return a finding on whether this control group has enough memory for the ranks of a plan.
+    """Return a finding on whether the control group of this process has enough memory for the ranks of a plan.
 
-    Without a ``plan``, the finding only states the limit.
+    If ``plan`` is None, the finding only states the memory limit.
     """
     limit = memory_limit_bytes()
     if limit is None:
@@ -208,9 +212,9 @@ def memory_limit(plan: Plan | None) -> Finding:
 
 
 def shared_memory(processes: int, place: Path = SHARED_MEMORY) -> Finding:
-    """Return a finding on the memory in which a launcher stores its segments.
+    """Return a finding on whether ``place`` has enough shared memory for the launcher's segments of all ranks.
 
-    In containers, shared memory has 64 MiB by default.
+    ``processes`` is the number of ranks. In containers, shared memory has 64 MiB by default.
     """
     needed = processes * _BYTES_OF_RANK
     if not os.access(place, os.W_OK):
@@ -275,7 +279,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterator[Finding]:
-    """Yield findings on the target, on what a run needs there, and on the obstacles to a certificate."""
+    """Yield findings on the target, on the conditions for a run, and on the obstacles to a certificate."""
     spec: TargetSpec | None = None
     target = described = None
     plan: Plan | None = None
@@ -347,7 +351,8 @@ def _caches(
 ) -> Generator[Finding, None, CacheVisibility]:
     """Yield findings on whether the client's cache can be dropped, counted and bypassed.
 
-    Without a target, the checks use this host's own disk. The generator returns the visibility of cached pages.
+    Without a ``target``, a directory of this host (``scratch``) is tested instead. The generator's return value states
+    whether cached pages can be counted.
     """
     known = cache_visibility_before_writes(target) if target else "not_tested"
     if known == "declared":

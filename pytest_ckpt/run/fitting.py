@@ -85,8 +85,8 @@ def check_files(plan: Plan, settings: Settings, free: int | None, checked: int =
 def check_file_size(plan: Plan, limit: int) -> None:
     """Refuse a plan with files larger than ``limit`` bytes, the RLIMIT_FSIZE of this user.
 
-    RLIM_INFINITY means no limit. Ranks inherit the limit. If a rank exceeded it, the kernel's error EFBIG would look
-    like an error of the storage.
+    RLIM_INFINITY means no limit. Ranks inherit the limit. If a rank exceeded the limit, the kernel's error EFBIG would
+    look like an error of the storage.
     """
     largest = max((c.layout.largest_file_bytes for c in plan.runnable), default=0)
     if limit == resource.RLIM_INFINITY or largest <= limit:
@@ -149,8 +149,8 @@ def _rehearse(scale: float) -> str:
 def foreseen(settings: Settings, plan: Plan, spec: TargetSpec) -> Problems:
     """Return the reasons to refuse a run: an unusable target, too little space, too little memory.
 
-    A separate process inspects the target without writing. Network targets are not inspected. Memory is checked only if
-    the user names neither hosts nor a launcher, because all ranks are then certainly on this host.
+    A separate process inspects the target without writing. Network targets are not inspected. If the user names hosts
+    or a launcher, memory is not checked, because ranks may then be on other hosts.
     """
     problems = Problems()
     with problems.noting():

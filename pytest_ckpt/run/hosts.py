@@ -1,10 +1,10 @@
 """Starts the ranks once to inspect their hosts. All hosts must see the same target.
 
-If a host had a local directory at the target's path, it would measure its own disk.
+If a host had a local directory at the target's path, the run would measure that host's own disk.
 
-After the inspection, the ranks wait, blocked in a read on their connections. If the first launch of the run needs
-the same number of ranks, the waiting ranks perform it; otherwise they end. In three cases they do not wait: workers
-of pytest-xdist measure, a plugin has a hook around launches, or a scheduler could delay another launch.
+After the inspection, the ranks wait, blocked in a read on their connections. If the first launch of the run needs the
+same number of ranks, the waiting ranks perform this launch; otherwise the ranks end. In three cases the ranks do not
+wait: workers of pytest-xdist measure, a plugin has a hook around launches, or a scheduler could delay another launch.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _PACKAGES = (
 class HostProbe:
     """The result of the first launch: its failure, or the facts of its hosts.
 
-    ``differences`` are sentences on hosts that see another target. ``lacks`` are sentences on hosts without the
-    libraries of the run's engines. ``tiers`` are the hosts' views of the local tier. ``launch`` is the launch of the
-    waiting ranks; None if no ranks wait. ``notices`` are sentences about the launch.
+    ``differences`` are sentences on hosts whose target differs from the controller's target. ``lacks`` are sentences on
+    hosts without the libraries of the run's engines. ``tiers`` are the hosts' views of the local tier. ``launch`` is
+    the launch of the waiting ranks; None if no ranks wait. ``notices`` are sentences about the launch.
     """
 
     failure: Failure | None
@@ -78,15 +78,16 @@ def probe_hosts(
     streams: bool = False,
     then_wait: contextlib.ExitStack | None = None,
 ) -> HostProbe:
-    """Start ``processes`` ranks once. Return the facts of each host, and its view of the target.
+    """Start ``processes`` ranks once. Return the facts of each host, and each host's view of the target.
 
     ``facts`` describe the target as the controller (pytest's process) sees it; None without a target. If ranks may be
     on other hosts, the controller and each host create a small file in the target. Each host must find the controller's
     file and the next host's file. Each host also creates a file in ``local``, the directory of a local tier. Other
     hosts must not find this file. All files are removed.
 
-    If ``then_wait`` is given and the launcher permits it, the ranks then wait for their measurements. Closing this
-    stack ends the ranks. With ``streams``, several hosts measure the rate of their network.
+    If ``then_wait`` is given and the launcher permits waiting, the ranks wait for their measurements after the
+    inspection. Closing the stack ``then_wait`` ends the ranks. With ``streams``, several hosts measure the rate of
+    their network.
     """
     if silent := unreached_by_ssh(launcher, run_id):
         named = "; ".join(f"{host} ({why})" for host, why in silent.items())
@@ -140,7 +141,7 @@ def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
 
 
 def host_notices(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
-    """Return sentences about the hosts of a run for the user. They do not prevent the run."""
+    """Return sentences for the user about the hosts of a run. The reported facts do not prevent the run."""
     return [*filter(None, (placed_otherwise(launcher, hosts), clocks_apart(hosts)))]
 
 
@@ -212,7 +213,7 @@ def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
 
 
 def differences(here: TargetFacts, views: Iterable[TargetView]) -> list[str]:
-    """Return a sentence for each host whose target or package version differs from the controller's."""
+    """Return a sentence for each host that has another target, or another version of pytest-ckpt, than the controller."""
     return [f"{view.host}: {', '.join(sentences)}" for view in views if (sentences := _differences(here, view))]
 
 

@@ -1,8 +1,8 @@
 """Reports live metrics in a separate process.
 
 The process reads operations from ``events.jsonl`` and receives verdicts from the controller (pytest's process). During
-the run, ranks and the controller do not wait for it. It has the lowest CPU priority. If the disk is full or the
-endpoint is dead, it prints one warning and retries every 30 s.
+the run, neither the ranks nor the controller wait for this process. The process has the lowest CPU priority. If the
+disk is full or the endpoint does not answer, the process prints one warning and retries every 30 s.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class MetricsReporter:
         self._send(Message(verdict=_verdict_facts(to_plain(verdict))))
 
     def end(self, document: Document | None) -> None:
-        """Report the end of the run, and wait until the process has reported it.
+        """Report the end of the run to the process, and wait until the process has published it.
 
         ``document`` is the run's report; None if the run has no report.
         """
@@ -179,7 +179,7 @@ class MetricsReporter:
     def _send(self, message: Message) -> None:
         """Send a message.
 
-        If the process does not accept it immediately, end the process and keep the reason as the warning.
+        If the process does not accept the message immediately, end the process and keep the reason as the warning.
         """
         if self._process is None or self._process.stdin is None:
             return
@@ -211,7 +211,7 @@ class MetricsReporter:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process. Wait only briefly for its end, because a dead mount may block it in the kernel."""
+    """Kill the process, and wait only briefly for its end. A dead mount may block the process in the kernel."""
     process.kill()
     for stream in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):
@@ -290,7 +290,7 @@ class _EventsFile:
 class _Report:
     """Publishes metrics after a change, and repeats them after some time without a change.
 
-    It prints the first failure.
+    The class prints only the first failure.
     """
 
     def __init__(self, destination: str, events: Path) -> None:
@@ -342,7 +342,7 @@ def _to_file(path: Path) -> Callable[[LiveMetrics], None]:
 
 
 class _FirstMessage(logging.Handler):
-    """Keeps the first log message of an export, the reason of its failure. Later messages are about retries."""
+    """Keeps the first log message of an export, which states why the export failed. Later messages are about retries."""
 
     text = ""
 

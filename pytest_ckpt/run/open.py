@@ -1,4 +1,4 @@
-"""Opens a run: performs all checks, then creates the directories. On an error it removes them."""
+"""Opens a run: performs all checks, then creates the directories. If an error occurs, the directories are removed."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class OpenRun:
     """The controller's data of an open run.
 
     ``notices`` are sentences for the user. ``began`` is the monotonic time at which opening began. ``cache_visibility``
-    states whether cached pages of the target can be counted. Closing ``serving`` ends the embedded server; it is closed
-    after the target was cleaned. ``waiting`` is the launch whose ranks inspected their hosts and now wait for
+    states whether cached pages of the target can be counted. Closing ``serving`` ends the embedded server; ``serving``
+    is closed after the target was cleaned. ``waiting`` is the launch whose ranks inspected their hosts and now wait for
     measurements; None if no ranks wait. ``locks`` contains a lock that excludes other starts (pytest invocations) from
     the report directory. ``of_all_starts`` is the context of a resumed run; None if the run has one start.
     """
@@ -74,7 +74,7 @@ class OpenRun:
 
     @property
     def combined(self) -> RunContext:
-        """The context for the report. In a resumed run, it includes the suites of earlier starts."""
+        """The context for the report. In a resumed run, this context includes the suites of earlier starts."""
         return self.of_all_starts or self.context
 
 
@@ -88,7 +88,7 @@ def open_run(
     measures_here: bool = False,
     recorders: Sequence[str] = (),
 ) -> OpenRun:
-    """Check everything, then create the run directory and the run's area on the target.
+    """Check everything, then create the run directory and the run's area (its location) on the target.
 
     ``extras`` are the plugins' requirements. ``plugins`` lists the active plugins with their facts. ``recorders``
     describes foreign code in this process that could change results. ``targets`` are the known kinds of targets by
@@ -111,7 +111,7 @@ def open_run(
 
 
 def _is_free(directory: Path) -> bool:
-    """Return whether ``directory`` certainly does not exist; False if this is unknown, as on a dead mount."""
+    """Return whether ``directory`` certainly does not exist; False if existence is unknown, as on a dead mount."""
     try:
         return not is_there(directory)
     except OSError:
@@ -226,7 +226,7 @@ def _open(
 
 @contextlib.contextmanager
 def _undone_undisturbed() -> Iterator[None]:
-    """If a signal ends the ``with`` block, ignore further signals, so that the clean-up is complete."""
+    """After a signal ends the ``with`` block, ignore further signals, so that the clean-up is complete."""
     try:
         yield
     except KeyboardInterrupt:
@@ -242,7 +242,7 @@ def preview_run(
 ) -> RunContext:
     """Perform all checks that need neither a launch nor writes.
 
-    Return a context of a run that is sufficient to list its tests.
+    Return a context that is sufficient to list the tests of the run.
     """
     run_id = _new_id()
     _check_evidence(settings)
@@ -252,7 +252,7 @@ def preview_run(
 
 
 def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
-    """Create the run's area on a target. Closing ``undo`` removes it."""
+    """Create the run's area (its location) on a target. Closing ``undo`` removes the area."""
     area = target.create_area(run_id)
     undo.callback(lambda: target.clean(area, Names(), _REMOVE_SECONDS))
     return area
@@ -261,7 +261,8 @@ def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
 def _create_report_directory(settings: Settings, directory: Path, undo: contextlib.ExitStack) -> Path | None:
     """Create the report directory; closing ``undo`` removes it.
 
-    If there is a report of an earlier run, return its new path; otherwise None.
+    If ``directory`` already contains the report of an earlier run, it is renamed first. Return the new name of the
+    earlier report, or None.
     """
     try:
         aside = rename_earlier_report(directory)
@@ -283,7 +284,7 @@ def _of_all_starts(context: RunContext, resumption: Resumption) -> RunContext:
 
 @contextlib.contextmanager
 def _refused_before_the_run(directory: Path) -> Iterator[None]:
-    """Convert an OSError in the block into a UsageError if the report directory caused it."""
+    """Convert an OSError in the block into a UsageError if the report directory caused the error."""
     try:
         yield
     except OSError as error:

@@ -123,9 +123,10 @@ def check(
     Raises one UsageError with all errors. An error of the target or of the gates is raised immediately, because later
     checks depend on target and gates.
 
-    ``probe`` is a directory for logs. If it is given, the ranks are started once, without torch, to inspect their
-    hosts. With ``then_wait``, these ranks then wait for their measurements. Closing this stack ends the ranks.
-    ``targets`` are the known kinds of targets by scheme. ``access`` is the network access to the run's target.
+    ``probe`` is a directory for logs. If ``probe`` is given, the ranks are started once, without torch, to inspect
+    their hosts. If ``then_wait`` is given, these ranks then wait for their measurements. Closing the stack
+    ``then_wait`` ends the ranks. ``targets`` are the known kinds of targets by scheme. ``access`` is the network access
+    to the run's target.
     """
     if not settings.target:
         raise UsageError(
@@ -315,10 +316,10 @@ def _probe_hosts(
 
 
 def check_report_place(report: Path, facts: TargetFacts) -> None:
-    """Refuse a report directory that contains the target or is inside it.
+    """Refuse a report directory that contains the target or is inside the target.
 
-    The run would otherwise measure the files of its own report. Also refuse a directory with files that are not of
-    an earlier run.
+    The run would otherwise measure the files of its own report. Also refuse a directory with files that do not belong
+    to an earlier run.
     """
     remedy = "Name a report directory elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example."
     place = _place_apart("--ckpt-report", report, facts, remedy)
@@ -332,9 +333,10 @@ def check_report_place(report: Path, facts: TargetFacts) -> None:
 
 
 def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str) -> Path:
-    """Return the resolved directory that ``option`` names.
+    """Return the directory ``given`` for ``option``, as a resolved path.
 
-    Raises UsageError if it contains the target, or if the target contains it.
+    Raises UsageError if the directory contains the target, or if the target contains the directory. ``remedy`` is the
+    advice in this error.
     """
     place, target = resolved_user_path(given, option), place_on_this_host(facts)
     if target and (place == target or target in place.parents or place in target.parents):
@@ -343,9 +345,10 @@ def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str
 
 
 def _names_in(place: Path, report: Path) -> set[str]:
-    """Return the names of the files in a directory; empty if the directory does not exist yet.
+    """Return the names of the files in ``place``; empty if ``place`` does not exist yet.
 
-    Raises UsageError if ``place`` is a file, and OSError for other errors.
+    Raises UsageError, which names the option's value ``report``, if ``place`` is a file. Raises OSError for other
+    errors.
     """
     if not is_there(place):
         return set()
@@ -370,7 +373,10 @@ def rename_earlier_report(report: Path) -> Path | None:
 
 
 def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> PosixTarget | None:
-    """Return the local tier; None if no strategy saves to one. Raises UsageError if it cannot be used."""
+    """Return the local tier as a target; None if no strategy saves to a local tier.
+
+    Raises UsageError if the local tier cannot be used.
+    """
     if not settings.has_tiers or not settings.local_tier:
         return None
     tier = PosixTarget(settings.local_tier, _LOCAL, TIER_OPENER)
@@ -392,7 +398,7 @@ def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> Posi
 
 
 def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> None:
-    """Raise UsageError if a host has no local tier, shares it with another host, or has too little space in it."""
+    """Raise UsageError unless every host has its own local tier with enough space."""
     place = f"{_LOCAL} {settings.local_tier}"
     own = "Make the directory on every host that ranks are on, each on a disk or in memory of the host itself."
     if unavailable := [f"{view.host}: {view.unavailable_reason}" for view in seen.tiers if view.unavailable_reason]:
@@ -473,7 +479,8 @@ def _check_both(given: dict[str, str | None], why: str) -> None:
 def cache_probe_of(directory: str, seconds: float) -> str | None:
     """Return the system call that counts cached pages of files in a directory.
 
-    None if no call counts correctly. Creates and removes a 4 MiB file. Raises NoAnswerError and RefusedError.
+    Return None if no call counts correctly. The function creates and removes a 4 MiB file. Raises NoAnswerError and
+    RefusedError.
     """
     probe: str | None = call_in_time(_TRY_CACHE_PROBE, directory, seconds)
     return probe
@@ -482,7 +489,8 @@ def cache_probe_of(directory: str, seconds: float) -> str | None:
 def cache_visibility(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheVisibility:
     """Return whether the cached pages of a target can be counted.
 
-    If this is unknown, it is tested with a file in ``directory``, which is on the target.
+    If the facts of the target do not decide this, a test with a file in ``directory`` decides. ``directory`` is on the
+    target.
     """
     if (known := cache_visibility_before_writes(target)) != "not_tested":
         return known

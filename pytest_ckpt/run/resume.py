@@ -94,7 +94,7 @@ _BROKEN = "the process that ran the measurement was ended"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRun:
-    """The run of a report directory, as its last start left it.
+    """The run of a report directory, as the last start (pytest invocation) of the run left it.
 
     ``is_closed``: the last start wrote its report. ``has_gaps``: the last start ended early or omitted a test.
     """
@@ -134,7 +134,7 @@ class Resumption:
 def read_earlier(directory: Path, locks: contextlib.ExitStack) -> EarlierRun:
     """Return the run of a report directory. Raises UsageError.
 
-    The run is locked against other starts until ``locks`` is closed.
+    The run is locked against other starts (pytest invocations) until ``locks`` is closed.
     """
     if not (directory / SESSION).is_file():
         raise UsageError(
@@ -186,7 +186,7 @@ def read_earlier(directory: Path, locks: contextlib.ExitStack) -> EarlierRun:
 
 
 def lock_run(directory: Path, locks: contextlib.ExitStack) -> None:
-    """Lock the run of a directory against other starts until ``locks`` is closed.
+    """Lock the run of a directory against other starts (pytest invocations) until ``locks`` is closed.
 
     Raises UsageError if another start is running.
     """
@@ -205,9 +205,9 @@ def lock_run(directory: Path, locks: contextlib.ExitStack) -> None:
 
 
 def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Requirement]) -> Resumption:
-    """Return what a start of an earlier run keeps and what it repeats.
+    """Return which results of ``earlier`` this start (pytest invocation) keeps, and which measurements it repeats.
 
-    ``checked`` are the results of the start's preflight. Raises UsageError if the run cannot be resumed.
+    ``checked`` are the results of this start's preflight. Raises UsageError if the run cannot be resumed.
     """
     for name in _OF_TARGET:
         before, now = getattr(earlier.target, name), getattr(checked.facts, name)
@@ -253,9 +253,9 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
 def archive(earlier: EarlierRun, resumption: Resumption) -> None:
     """Archive records of the last start in ``starts/``, so that this start can write its own.
 
-    First the session, the plan, the report and the certificate are copied. Then the files that this start writes
-    again are moved or removed. Valid measurements and checks stay. If this process is killed, the start after it
-    completes the archive. Raises OSError.
+    First the session, the plan, the report and the certificate are copied. Then the files that this start writes again
+    are moved or removed. Valid measurements and checks remain. If this process is killed, the next start completes the
+    archive. Raises OSError.
     """
     directory, number = earlier.directory, resumption.number - 1
     place = directory_of_start(directory, number)
@@ -313,7 +313,7 @@ def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:
 def _clear_broken(earlier: EarlierRun, measurement: Measurement) -> None:
     """Remove an interrupted measurement, because this start repeats it.
 
-    If only a pattern with a separate launch was interrupted, remove only that pattern.
+    If only a pattern (an additional measurement) with a separate launch was interrupted, remove only that pattern.
     """
     for file in _files_of(earlier.directory, str(measurement.subject)):
         stored = read_measurement(file)
@@ -337,7 +337,11 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
 
 
 def _files_of(directory: Path, name: str, kinds: Sequence[str] = (ADDED,)) -> Iterator[Path]:
-    """Yield the files of earlier starts that contain a subject's measurements or a check's observation."""
+    """Yield the files of all starts that contain the measurements of a subject or the observation of a check.
+
+    ``name`` is the name of the subject or check. ``kinds`` are the names of the directories to search for earlier
+    starts.
+    """
     places = [directory / "measurements", directory / "observations"]
     places += [place for kind in kinds for place in sorted(directory.glob(f"starts/*/{kind}"))]
     slug = name.replace("/", "+")
@@ -409,9 +413,9 @@ class _Subjects:
         return tuple(filter(None, sentences))
 
     def _lacks(self, planned: PlannedCheckpoint, measurement: Measurement) -> bool:
-        """Return whether requested patterns were not measured.
+        """Return whether a requested pattern (an additional measurement) is missing in ``measurement``.
 
-        False for a failed measurement, because its failure is kept as the result.
+        The result is False for a failed measurement, because its failure is kept as the result.
         """
         wanted = Task.of(planned, self._checked.settings, 0).patterns
         return not measurement.failure and not all(_has(measurement, name) for name in wanted)

@@ -17,11 +17,11 @@ ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the nod
 
 
 def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
-    """Return the smallest number of operations between a load and the previous use of its checkpoint.
+    """Return the smallest number of operations between a load and the previous use of the same checkpoint.
 
     ``saves`` and ``loads`` are checkpoint numbers, in the order of the operations. Each operation moves a host's part
-    of a checkpoint through its memory. So at least this many parts pass through the memory before a load. 0 without
-    loads.
+    of a checkpoint through the host's memory. So before each load, at least this number of parts passes through the
+    memory. Without loads, the result is 0.
     """
     moved = [*saves, *loads]
     return min(
@@ -34,7 +34,8 @@ def cache_readings(host: str, memory_bytes: int, checkpoint_bytes: int, operatio
 
     ``memory_bytes`` is the host's memory. ``checkpoint_bytes`` are the bytes of one checkpoint that the host's ranks
     write. ``operations`` is the number of saves. The first interpretation requires a drop if 3 x ``checkpoint_bytes``
-    is less than the memory. The second requires a drop if the host's bytes of all saves are less than 3 x the memory.
+    is less than the memory. The second interpretation requires a drop if the host's bytes of all saves are less than 3
+    x the memory.
     """
     written = checkpoint_bytes * operations
     return (

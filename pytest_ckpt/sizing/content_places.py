@@ -1,4 +1,7 @@
-"""Divides the 64-bit number of each page of content into bits for rank, checkpoint, tensor and page. Pure."""
+"""Divides the 64-bit number of each page of content into bits for rank, checkpoint, tensor and page.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ For a model with more tensors per rank, fewer bits remain for pages.
 
 
 def tensor_bits(tensors: int) -> int:
-    """Return how many bits hold the index of a tensor on its rank, if a rank has up to ``tensors`` tensors.
+    """Return the number of bits for the index of a tensor on its rank, if a rank has up to ``tensors`` tensors.
 
     The result is at least `USUAL_TENSOR_BITS`.
     """

@@ -1,11 +1,11 @@
-"""Deltas: saves that contain only modified pages. Pure.
+"""Deltas: saves that contain only modified pages. Pure functions.
 
 A chain is a full save and the deltas after it. A restore of a delta reads the chain up to this delta.
 
 Ranks, plan and verification compute the modified pages by the same rule. The pages of a rank are numbered over all of
 its tensors. Every hundred pages contain one run of consecutive modified pages. The run is 100 x ``changed`` pages long,
-and at least one page. Its position differs between checkpoints. So a page may be in several deltas of a chain or in
-none.
+and at least one page. The position of the run differs between checkpoints. So a page may be in several deltas of a
+chain or in no delta.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class DeltaRule:
     """Defines which saves of a subject are deltas, and the share ``changed`` of pages modified between two saves.
 
     The subject's own saves have the numbers 1 to ``operations``. The first of every ``full_every`` saves is full, and
-    the others are deltas. Saves with higher numbers belong to patterns (additional measurements). They are full, except
-    for the deltas of `surviving_chain`.
+    the others are deltas. Saves with higher numbers belong to patterns (additional measurements). These saves are full,
+    except for the deltas of `surviving_chain`.
     """
 
     full_every: int
@@ -75,7 +75,7 @@ class DeltaRule:
 
     @property
     def surviving_chain(self) -> tuple[int, ...]:
-        """The save numbers of an additional chain, which must survive the deletion of all other checkpoints."""
+        """The save numbers of an additional chain. This chain must survive the deletion of all other checkpoints."""
         first = self.operations + OF_CHAIN
         return tuple(range(first, first + DELTAS_OF_CHAIN + 1))
 
@@ -206,7 +206,7 @@ def _changed_before(page: int, width: int) -> int:
 
 @lru_cache(maxsize=16)
 def _distinct(layout: Layout) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Return each distinct list of tensor sizes in a layout, and the number of ranks with this list.
+    """Return (tensor sizes, number of ranks) for each distinct list of tensor sizes in a layout.
 
     Even a thousand ranks have only a few distinct lists.
     """

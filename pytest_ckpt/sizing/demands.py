@@ -1,6 +1,6 @@
-"""The storage that clusters require to train a model, and published tables of storage performance. Pure.
+"""The storage that clusters require to train a model, and published tables of storage performance. Pure functions.
 
-``pytest-ckpt size`` prints these values, each with its formula. They are derived from the limits of a run
+``pytest-ckpt size`` prints these values, each with its formula. The values are derived from the limits of a run
 (`pytest_ckpt.sizing.limits`), not measured.
 """
 
@@ -66,11 +66,12 @@ FORMULAS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetentionDemand:
-    """The number of checkpoints to retain, and the properties of the storage that keeps them.
+    """The number of checkpoints to retain, and the properties of the storage that retains them.
 
-    The ``newest`` checkpoints and ``daily`` checkpoints, one of each day, are retained in ``copies`` copies each.
-    ``usable_bytes`` is the usable capacity; None: exactly the bytes of these checkpoints. ``save_seconds`` and
-    ``load_seconds`` are the assumed times of a blocking save and of a load; None: exactly the limits.
+    The ``newest`` checkpoints are retained. In addition, one checkpoint of each of ``daily`` days is retained. Each of
+    these checkpoints has ``copies`` copies. ``usable_bytes`` is the usable capacity; None: exactly the bytes of these
+    checkpoints. ``save_seconds`` and ``load_seconds`` are the assumed times of a blocking save and of a load; None:
+    exactly the limits.
     """
 
     newest: int
@@ -85,7 +86,10 @@ class RetentionDemand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """The rate at which the target must store the saves of one strategy, and the longest permitted time of a save."""
+    """The rate at which the target must store the saves of one strategy.
+
+    ``within_seconds`` is the longest permitted time of a save.
+    """
 
     strategy: str
     within_seconds: float
@@ -181,7 +185,7 @@ class TableDemand:
 def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> Iterator[TableDemand]:
     """Compare every row of a table with every model; yield one `TableDemand` for each pair.
 
-    ``settings`` contain the rules for the limits. The size of the cluster is the row's number of accelerators.
+    ``settings`` contain the rules for the limits. For each pair, the cluster has the row's number of accelerators.
     """
     for model in models:
         whole = layout(model, mode="full")

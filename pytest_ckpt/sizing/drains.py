@@ -1,8 +1,8 @@
-"""The permitted time of drains, and the work at risk during them. Pure.
+"""The permitted time of drains, and the work at risk during them. Pure functions.
 
-A drain copies a checkpoint from the local tier of the hosts to the target. Symbols: I is the interval between saves,
-b the save budget, k the number of checkpoints per failure. Every n-th save is drained, and a drain takes D seconds.
-The share p of all failures destroys the local tier; after such a failure, only the target has checkpoints.
+A drain copies a checkpoint from the local tier of the hosts to the target. Symbols: I is the interval between saves, b
+the save budget, k the number of checkpoints per failure. Every n-th save is drained, and a drain takes D seconds. The
+share p of all failures destroys the local tier; after such a failure, only the target has checkpoints.
 
 A drain must meet two conditions. First, it ends before the next drain begins: D <= n I. Second, a save may cost at most
 as much as a blocking save: lost + p ((n - 1) I / 2 + D) / k <= b I. The cost is the time by which the save delays
@@ -48,10 +48,10 @@ def drain_buffers_bytes(request_bytes: int, depth: int) -> int:
 
 
 def drain_depth(piece_bytes: int, request_bytes: int, depth: int) -> int:
-    """Return the number of reads that a drain keeps in flight. It keeps the same number of writes in flight.
+    """Return the number of reads that a drain keeps in flight. It also keeps this number of writes in flight.
 
-    Each read and write moves ``piece_bytes``. This exceeds ``request_bytes`` if the target needs larger parts. The
-    result is ``depth``, or less if the buffers would exceed `drain_buffers_bytes`.
+    Each read and each write moves ``piece_bytes``. ``piece_bytes`` exceeds ``request_bytes`` if the target needs larger
+    parts. The result is ``depth``, or less if the buffers would exceed `drain_buffers_bytes`.
     """
     return max(1, min(depth, drain_buffers_bytes(request_bytes, depth) // (2 * piece_bytes)))
 
@@ -76,19 +76,19 @@ def drain_limit_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
 
 def at_risk_seconds(rule: DrainRule, interval_seconds: float, drain_seconds: float) -> float:
-    """Return the average work that a failure costs because the newest saves are not drained.
+    """Return the average work, in seconds, that a failure costs because the newest saves are not drained.
 
-    The average loss of half an interval, which every failure costs, is not included.
+    Every failure also costs half an interval on average. This loss is not included.
     """
     return rule.target_share * (_undrained_seconds(rule, interval_seconds) + drain_seconds)
 
 
 def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: float, drain_seconds: float) -> float:
-    """Return the equivalent time of a blocking save: it is sufficient for the same clusters as these drains.
+    """Return the time of a blocking save that is sufficient for the same clusters as these drains.
 
-    ``lost_seconds`` is the time by which a save delays training. ``drain_seconds`` is the time of a drain. The
-    result is the smallest save limit b I with which a cluster meets this module's conditions for drains. It is
-    infinite if no cluster can meet them.
+    ``lost_seconds`` is the time by which a save delays training. ``drain_seconds`` is the time of a drain. The result
+    is the smallest save limit b I with which a cluster meets this module's conditions for drains. The result is
+    infinite if no cluster can meet these conditions.
     """
     failures, save_budget = limits.checkpoints_per_failure, limits.save_budget
     # The part of the save budget b that remains after the average loss of saves that are not drained.
@@ -127,7 +127,7 @@ def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> 
 
 
 def _undrained_seconds(rule: DrainRule, interval_seconds: float) -> float:
-    """Return the average age of the newest drained save at a failure, relative to the newest save.
+    """Return the average time between the newest drained save and the newest save when a failure occurs.
 
     The time of a drain is not included.
     """

@@ -1,4 +1,4 @@
-"""The checkpoint files that each rank writes, and the number of their requests. Pure.
+"""The checkpoint files that each rank writes, and the number of their requests. Pure functions.
 
 The layout, an engine's library or a recorded job (replay) defines the files. In a replay, the bytes of a rank's layout
 are divided among its files as in the recording. Small files (`facts.pattern.Pattern.is_small`) keep their recorded size
@@ -65,7 +65,8 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
 def files_of(shard: RankLayout, rule: FileRule) -> tuple[PlannedFile, ...]:
     """Return the files that a rank writes for a checkpoint, in the order of writing.
 
-    Rank 0 also writes the files that it assembles, and files for all ranks, which contain no tensors.
+    For rank 0, the result also contains the files that rank 0 assembles. It also contains the files that all ranks
+    share; the shared files contain no tensors.
     """
     own = tuple(PlannedFile(file.name, file.bytes) for file in shard_files(shard, rule))
     if not rule.of_rank or shard.rank:
@@ -113,8 +114,8 @@ def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
 class ConsolidatedFile(NamedTuple):
     """A file of complete tensors. A tensor has one row for each rank that saves a part of it.
 
-    ``tensors`` maps a tensor's name to one rank's part, and to the numbers of all ranks that save a part. All parts of
-    a tensor have the same size.
+    ``tensors`` is {name of a tensor: (one rank's part, numbers of all ranks that save a part)}. All parts of a tensor
+    have the same size.
     """
 
     name: str
@@ -143,7 +144,10 @@ def read_of_consolidated(shard: RankLayout, rule: FileRule) -> tuple[Consolidate
 
 
 def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
-    """Return the memory that rank 0 needs to assemble files: the largest complete tensor, and one rank's part of it."""
+    """Return the memory that rank 0 needs to assemble files.
+
+    The memory contains the largest complete tensor, and one rank's part of this tensor.
+    """
     files = consolidated_files(layout.rank(0), rule)
     return max((part.bytes * (len(of) + 1) for file in files for part, of in file.tensors.values()), default=0)
 
@@ -165,15 +169,15 @@ def extra_file_bytes(layout: Layout, rule: FileRule) -> int:
 def request_count(layout: Layout, request_bytes: int) -> int:
     """Return the number of requests for one checkpoint if each tensor is moved separately.
 
-    Each file takes one request. Each tensor takes as many requests of ``request_bytes`` as it needs. A client that
-    combines tensors sends fewer requests.
+    Each file counts as one request. In addition, each tensor counts as the number of requests of ``request_bytes`` that
+    it needs. A client that combines tensors sends fewer requests.
     """
     files = (file for shard in layout.ranks() for file in shard.files)
     return sum(1 + sum(-(-tensor.bytes // request_bytes) for tensor in file.tensors) for file in files)
 
 
 def requests_against_full_size(layout: Layout, request_bytes: int) -> float:
-    """Return the requests per byte of a checkpoint, relative to scale 1.0."""
+    """Return the number of requests per byte of a checkpoint, divided by this number at scale 1.0."""
     full = replace(layout, scale=1.0)
     here, there = request_count(layout, request_bytes), request_count(full, request_bytes)
     return here * full.bytes / (layout.bytes * there)
@@ -184,8 +188,8 @@ class ReplayedFile(NamedTuple):
 
     ``number`` is the file's number in the pattern. ``recorded_bytes`` is its size in the recording, ``bytes`` its size
     in the replay. ``passing`` are two temporary names that alternate until the last rename. If ``kept`` is false, the
-    file is removed during the save and has only temporary names. ``synchronous`` is the flag with which it is opened
-    for writing.
+    file is removed during the save and has only temporary names. ``synchronous`` is the flag with which the file is
+    opened for writing.
     """
 
     number: int
@@ -199,7 +203,7 @@ class ReplayedFile(NamedTuple):
     synchronous: Synchronous
 
     def name_before(self, renames: int) -> str:
-        """Return the name of the file when ``renames`` of its renames remain.
+        """Return the name of the file at the time when ``renames`` renames of the file are still to come.
 
         If no rename remains, a file that is kept has its final name.
         """
@@ -264,8 +268,9 @@ def _replayed_extra_bytes(text: str, rank: int, rank_bytes: int) -> int:
 
 
 def _of_writers(rank: int, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
-    """Assign each tensor, the largest first, to the writer with the fewest bytes.
+    """Return the files of a rank that has ``rule.writers`` parallel writers, one file for each writer.
 
+    Each tensor, the largest first, is assigned to the writer that has the fewest bytes so far.
     torch.distributed.checkpoint assigns tensors in the same way.
     """
     parts: list[list[Tensor]] = [[] for _ in range(rule.writers)]
@@ -318,7 +323,7 @@ def _whole_files(
 def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
     """Return the files that a rank writes for rank 0, which assembles the checkpoint from them.
 
-    For each assembled file with tensors of the rank, the rank writes one file.
+    The rank writes one file for each assembled file that contains some of the rank's tensors.
     """
     whole = consolidated_files(shard, rule)
     files = (
@@ -353,14 +358,14 @@ def _of_a_size(shard: RankLayout, maximum_bytes: int) -> list[list[Tensor]]:
 
 
 def _by_name(files: Iterable[ShardFile]) -> dict[tuple[str, str], Tensor]:
-    """Return tensors by (name of the file, name of the tensor)."""
+    """Return {(name of the file, name of the tensor): tensor}."""
     return {(file.name, tensor.name): tensor for file in files for tensor in file.tensors}
 
 
 def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
-    """Divide consecutive items into groups of at most ``maximum`` in total; return (start, stop) of each group.
+    """Divide consecutive items into groups; return (start, stop) of each group.
 
-    An item above the maximum is a separate group.
+    The total size of a group is at most ``maximum``. An item larger than ``maximum`` is a separate group.
     """
     cuts, filled = [0], 0
     for number, size in enumerate(sizes):
@@ -372,7 +377,7 @@ def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
 
 
 def _name(pattern: str, rank: int, number: int, count: int) -> str:
-    """Return a file name of an engine: ``pattern`` with the numbers inserted."""
+    """Return a file name of an engine: ``pattern`` with ``rank``, ``number`` and ``count`` inserted."""
     words = {"{rank}": str(rank), "{shard}": f"{rank + 1:05}", "{number}": f"{number:05}", "{count}": f"{count:05}"}
     for word, value in words.items():
         pattern = pattern.replace(word, value)
@@ -380,9 +385,10 @@ def _name(pattern: str, rank: int, number: int, count: int) -> str:
 
 
 def _size_of_other_file(pattern: Pattern, number: int, rank_bytes: int, total: int) -> int:
-    """Return the size that a recorded file gets in a replay if the file is not part of the layout.
+    """Return the size in a replay of a recorded file that is not part of the layout.
 
-    A small file keeps its recorded size. A file that is removed during the save is scaled like the large files.
+    A small file keeps its recorded size. The size of a file that is removed during the save is scaled like the sizes of
+    large files.
     """
     file = pattern.files[number]
     return file.bytes if file.kept else file.bytes * rank_bytes // total

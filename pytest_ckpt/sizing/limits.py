@@ -1,8 +1,10 @@
-"""Derives the time limits of a cluster from its size, and the demands on storage from these limits. Pure.
+"""Derives the time limits of a cluster from its size, and the demands on storage from these limits.
 
-interval   = MTTF / k          k checkpoints per failure
-save limit = b interval        b share of time that saving may cost
-load limit = c MTTF            c share of the time between failures that loading may cost
+All functions are pure.
+
+    interval   = MTTF / k          k checkpoints per failure
+    save limit = b interval        b share of time that saving may cost
+    load limit = c MTTF            c share of the time between failures that loading may cost
 """
 
 from __future__ import annotations
@@ -171,9 +173,9 @@ class ClusterLimits:
     def save_seconds(self, strategy: StrategySpec) -> float:
         """Return the maximum time of a save at full size, from its start until it is committed.
 
-        A save that stops the job must meet the save limit. A background save of B seconds must meet two conditions. It
-        is committed before the next save is due. Its work at risk costs at most as much as a blocking save: B / k <= b
-        interval. (LOST-WORK also counts other lost time.)
+        A save that stops the job must meet the save limit. A background save of B seconds must meet two conditions.
+        First, it is committed before the next save is due. Second, its work at risk costs at most as much as a blocking
+        save: B / k <= b interval. (The requirement LOST-WORK also counts other lost time.)
         """
         # Full saves between deltas block the job, too.
         if strategy.blocks or strategy.saves_deltas:
@@ -181,7 +183,7 @@ class ClusterLimits:
         return self.interval_seconds * min(1.0, self.checkpoints_per_failure * self.save_budget)
 
     def reason(self, quantity: str) -> str:
-        """Return the sentence on the origin of a field's value. Raises KeyError if there is none."""
+        """Return the sentence on the origin of a field's value. Raises KeyError if the field has no such sentence."""
         return dict(self.reasons)[quantity]
 
     def to_plain(self) -> dict[str, Any]:
@@ -341,15 +343,18 @@ def per_writer_bytes_per_second(bytes_per_second: float, writers: int) -> float:
 
 
 def per_node_bytes_per_second(bytes_per_second: float, writers: int) -> float:
-    """Return the rate of a node with eight writing processes; with fewer than eight writers, the rate of all."""
+    """Return the rate of a node with eight writing processes.
+
+    If the cluster has fewer than eight writers, return the rate of all writers together.
+    """
     return per_writer_bytes_per_second(bytes_per_second, writers) * min(writers, ACCELERATORS_PER_NODE)
 
 
 def restore_all_bytes_per_second(copies: int, write_bytes_per_second: float) -> float:
     """Return the required rate if all data-parallel copies restore concurrently in the time of one save.
 
-    One copy is written, and every copy reads all of it: DP x write. With ZeRO-1, this is an upper bound, because each
-    copy reads only its own part of the optimizer.
+    A save writes one copy, and each of the ``copies`` copies reads this whole copy: ``copies`` x write rate. With
+    ZeRO-1, the result is an upper bound, because each copy reads only its own part of the optimizer.
     """
     return copies * write_bytes_per_second
 

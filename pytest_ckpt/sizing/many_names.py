@@ -1,4 +1,7 @@
-"""The empty files and directories that the suite metadata creates, and their division among the ranks. Pure."""
+"""The empty files and directories that the suite metadata creates, and their division among the ranks.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,11 @@ _DIRECTORIES_OF_A_GROUP = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManyNames:
-    """The names that the suite metadata creates: ``files`` empty files, spread evenly over ``directories`` directories.
+    """The names that the suite metadata creates on the target.
 
-    Parent directories, called groups, contain these directories. Separately, the suite creates and removes directories
-    with ``checkpoint_files`` files each, as many as a checkpoint has.
+    ``files`` empty files are spread evenly over ``directories`` directories. Parent directories, called groups, contain
+    these directories. Separately, the suite creates and removes directories with ``checkpoint_files`` files each, as
+    many as a checkpoint has.
     """
 
     files: int
@@ -89,17 +93,23 @@ def file_name(number: int) -> str:
 
 
 def old_checkpoint(number: int) -> str:
-    """Return the path of a directory that simulates an old checkpoint; the suite measures its removal."""
+    """Return the path of a directory that simulates an old checkpoint.
+
+    The suite metadata measures the removal of this directory.
+    """
     return f"old-checkpoint-{number}"
 
 
 def top_directory(subject: str) -> str:
-    """Return the name of the directory in which all names of a subject are created; it is in the area of the run."""
+    """Return the name of the directory that contains all names of a subject.
+
+    The directory is in the area (the location on the target) of the run.
+    """
     return f"metadata-{subject}"
 
 
 def counterparts(hosts: Sequence[Hashable]) -> list[int]:
-    """Return for each rank the rank whose files it looks up. ``hosts`` contains the host of each rank.
+    """Return, for each rank, the number of the rank whose files it looks up. ``hosts`` contains the host of each rank.
 
     Each rank looks up files of another host, unless one host has more than half of the ranks. On a single host, each
     rank looks up its own files.

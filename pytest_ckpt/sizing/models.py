@@ -1,14 +1,15 @@
-"""The tensors of a checkpoint, exact to the element, and the files and ranks that contain them. Pure.
+"""The tensors of a checkpoint, exact to the element, and the files and ranks that contain them. Pure functions.
 
 The workload's models have the files, names and tensors of MLPerf Storage's checkpoint workload. The byte counts of each
-file and rank equal the counts of its reference engine, DLIO. Model tensors are float16, optimizer tensors float32, all
-one-dimensional: about 14 bytes a parameter.
+file and rank equal the counts of its reference engine, DLIO. Model tensors are float16, and optimizer tensors are
+float32. All tensors have one dimension. A checkpoint has about 14 bytes a parameter.
 
 A user's model has the same kinds of files and ranks. Every parameter is in exactly one model file of a copy. Each
 optimizer state of a parameter is in exactly one optimizer file. Training frameworks repeat some tensors on all
-tensor-parallel ranks (norms, routers: less than 0.1 %); here these tensors are sharded like the others.
+tensor-parallel ranks (norms, routers: less than 0.1 %). Here, all tensors are sharded.
 
 Rank r: tp = r % TP, pp = (r // TP) % PP, ep = (r // (TP PP)) % EP, dp = r // (TP PP).
+
 Expert parallelism is within data parallelism, as in DeepSpeed and Megatron.
 """
 
@@ -50,7 +51,7 @@ _REST = "/rest"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensor:
-    """One tensor with one dimension; its name is unique within its file."""
+    """One tensor with one dimension. The name of the tensor is unique within its file."""
 
     name: str
     dtype: Dtype
@@ -58,20 +59,20 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """The bytes of its elements."""
+        """The bytes of all elements."""
         return self.elements * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFile:
-    """One file of one rank; its name is unique within the checkpoint."""
+    """One file of one rank. The name of the file is unique within the checkpoint."""
 
     name: str
     tensors: tuple[Tensor, ...]
 
     @property
     def bytes(self) -> int:
-        """The bytes of its tensors, without the container's overhead."""
+        """The bytes of all tensors in the file, without the container's overhead."""
         return sum(tensor.bytes for tensor in self.tensors)
 
 
@@ -81,15 +82,14 @@ def dtypes(files: Iterable[ShardFile]) -> tuple[Dtype, ...]:
 
 
 def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
-    """Reduce tensors of one data type to a scale; return the remaining tensors in order, at least one.
+    """Reduce tensors of one data type to a scale; return the remaining tensors (at least one) in order.
 
     The total number of elements is as if each tensor were scaled separately: rounded down, but at least one element
     each. To reach this total, tensors are omitted, evenly over the sizes. The remaining tensors keep their sizes,
-    except that the largest ones are reduced to fit. So a reduced checkpoint has about as many tensors and requests
+    except that the largest tensors are reduced to fit. So a reduced checkpoint has about as many tensors and requests
     per byte as a full checkpoint.
 
-    The choice depends only on the sizes. So if several ranks have equal parts of the same tensors, they omit the
-    same tensors.
+    The choice depends only on the sizes. So ranks with equal parts of the same tensors omit the same tensors.
     """
     if scale == 1 or not tensors:
         return tuple(tensors)
@@ -101,7 +101,7 @@ def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
 class RankLayout:
     """The files of one rank, in order: model files, then the optimizer's file.
 
-    ``whole`` is the layout that contains this rank, if it is known.
+    ``whole`` is the layout that contains this rank; None if this layout is unknown.
     """
 
     rank: int
@@ -148,7 +148,7 @@ class Layout:
         return self.subject().layout
 
     def subject(self, engine: str = DEFAULT_ENGINE, strategy: str = DEFAULT_STRATEGY) -> Subject:
-        """Return the subject (model, mode, engine, strategy) of a measurement. It does not contain the scale."""
+        """Return the subject (model, mode, engine, strategy) of a measurement. The subject does not contain the scale."""
         processes = self.processes if self.mode == "open" else None
         return Subject(model=self.model.name, mode=self.mode, processes=processes, engine=engine, strategy=strategy)
 
@@ -229,8 +229,8 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 
     ``mode`` is ``full``, ``subset`` or ``open``. ``full`` has exactly the model's processes. ``subset`` has ranks 0..7
     of the full layout, for client-local storage. ``open`` has ``processes`` processes, a multiple of tensor x pipeline
-    parallelism. ``scale`` is above 0 and at most 1. It keeps the files and reduces the tensors in each file
-    (`reduced`).
+    parallelism. ``scale`` is above 0 and at most 1. A scale below 1 keeps the files and reduces the tensors in each
+    file (`reduced`).
 
     Raises UsageError for an unknown model or mode, and for processes or a scale that do not fit.
     """
@@ -249,7 +249,8 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 class _Part(NamedTuple):
     """One rank's share of every tensor of one precision. Each tensor is divided into ``parts`` equal parts.
 
-    ``part`` is the number of the rank's part, from 0. The last part also gets the remainder, as a separate tensor.
+    ``part`` is the number of the rank's part, from 0. The rank with the last part also saves the remainder, as a
+    separate tensor.
     """
 
     precision: Precision
@@ -393,7 +394,7 @@ def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, t
 
 @lru_cache(maxsize=512)
 def _complete_stage_tensors(model: Model, stage: int, shards: int, scale: float) -> tuple[Tensor, ...]:
-    """Return one rank's tensors of a pipeline stage for ZeRO-3, where one file contains all of them.
+    """Return one rank's tensors of a pipeline stage for ZeRO-3. One file contains all these tensors.
 
     The tensors are sharded across the tensor-parallel ranks, and then across ``shards`` data-parallel ranks.
     """
@@ -502,8 +503,8 @@ def _stage_layers(model: Model, stage: int) -> list[int]:
 def _reduced_tensors(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Return the tensors of a user's model that a scale keeps.
 
-    Remainders are elements that could not be divided evenly; only the last rank has them. They are reduced separately,
-    so that all ranks keep the same other tensors.
+    Remainders are elements that could not be divided evenly. Only the last rank has remainders. They are reduced
+    separately, so that all ranks keep the same tensors apart from the remainders.
     """
     full = tuple(tensors)
     if scale == 1:

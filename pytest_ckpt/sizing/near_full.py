@@ -1,4 +1,7 @@
-"""The ballast files that fill a volume to a level, and whether a run may fill the volume. Pure; sizes in bytes."""
+"""The ballast files that fill a volume to a level, and whether a run may fill the volume.
+
+All functions are pure. Sizes are in bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _MAXIMUM_USED, _OWN_BYTES = 0.05, 64 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Volume:
-    """A file system as df shows it: the used space, and the space that an ordinary user may still write."""
+    """A file system with the values of df: the used space, and the space that an ordinary user may still write."""
 
     used_bytes: int
     free_bytes: int
@@ -29,12 +32,12 @@ class Volume:
         return self.used_bytes / self.capacity_bytes
 
     def ballast_bytes(self, level: float) -> int:
-        """Return the bytes to write until the share ``level`` of the volume is used; 0 if already reached."""
+        """Return the bytes to write until the share ``level`` of the capacity is used; 0 if it is already used."""
         return max(0, int(level * self.capacity_bytes) - self.used_bytes)
 
 
 def unavailable_reason(volume: Volume, one_checkpoint_bytes: int) -> str:
-    """Return the reason why a run may not fill a volume; empty if it may."""
+    """Return the reason why a run may not fill a volume; empty if the run may fill it."""
     if volume.used_bytes > _MAXIMUM_USED * volume.capacity_bytes + _OWN_BYTES:
         return (
             f"{format_bytes(volume.used_bytes)} ({format_percent(volume.used)}) of the volume are in use: a volume is "

@@ -1,4 +1,4 @@
-"""The sizes of the parts in which an object is sent. Pure."""
+"""The sizes of the parts in which an object is sent. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _UNKNOWN_PART_BYTES = 16 << 20
 def part_bytes(size: int | None, minimum: int) -> int:
     """Return the part size for an object of ``size`` bytes (None: unknown).
 
-    The result is at least ``minimum`` bytes; above that, it is a multiple of 1 MiB. An object of known size has at most
-    10,000 parts of this size.
+    The result is at least ``minimum`` bytes. For an object of known size, a result above the minimum is a multiple of 1
+    MiB, and the object has at most 10,000 parts.
     """
     smallest = max(MINIMUM_PART_BYTES, minimum)
     if size is None:

@@ -1,7 +1,7 @@
-"""The pace of saves that share the storage with other work, and the reads of data loaders. Pure.
+"""The pace of saves that share the storage with other work, and the reads of data loaders. Pure functions.
 
 A paced save writes at a limited rate. Each rank spreads its bytes over 0.8 of the save limit. So a job writes at 1.25
-times the rate that the cluster needs, for any speed and number of clients.
+times the rate that the cluster needs. This rate does not depend on the speed or the number of clients.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class LoaderWorkload:
     """The data loading of one accelerator in a published workload.
 
-    An accelerator computes ``batch`` samples of ``sample_bytes`` in ``compute_seconds``. It must compute for the share
-    ``utilization`` of the time.
+    An accelerator computes ``batch`` samples of ``sample_bytes`` in ``compute_seconds``. The accelerator must compute
+    for the share ``utilization`` of the time.
     """
 
     batch: int
@@ -102,7 +102,7 @@ def sample_bytes(bytes_per_second: float) -> int:
 class PacedSaves:
     """The pace of saves. Each save writes a checkpoint at ``scale`` and takes ``seconds`` if undisturbed.
 
-    ``not_run`` is the reason why saves cannot be paced; empty if they can.
+    ``not_run`` is the reason why saves cannot be paced; empty if saves can be paced.
     """
 
     seconds: float
@@ -111,7 +111,7 @@ class PacedSaves:
 
     @property
     def limit_seconds(self) -> float:
-        """The save limit for the checkpoint at ``scale``; it is proportional to the bytes."""
+        """The save limit for the checkpoint at ``scale``; the limit is proportional to the bytes."""
         return self.seconds / SHARE_OF_LIMIT
 
     @property
@@ -145,10 +145,10 @@ def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) ->
 
 
 def paced_limit_seconds(whole_limit_seconds: float, share: float) -> float:
-    """Return the save limit for a ``share`` of a checkpoint at the same rate.
+    """Return the save limit for a ``share`` of a checkpoint, if the share is written at the rate of the whole.
 
-    The time for the bytes is proportional to the share. `FIXED_SECONDS` are added for fixed costs, but at most 0.2
-    of the difference from ``whole_limit_seconds``.
+    The limit of the whole is multiplied by ``share``. `FIXED_SECONDS` are added for fixed costs, but at most 0.2 of the
+    difference between the limit of the whole and this product.
     """
     limit = whole_limit_seconds * share
     return limit + min(FIXED_SECONDS, (1 - SHARE_OF_LIMIT) * (whole_limit_seconds - limit))

@@ -1,8 +1,9 @@
-"""The table of patterns: measurements in addition to a subject's own saves and loads. Pure.
+"""The table of patterns: measurements in addition to a subject's own saves and loads. Pure functions.
 
-A subject is a model with mode, engine and strategy. These rows define the plan, the progress of a run and the tasks of
-ranks. `--ckpt-resume` and the names of removable files also depend on them. The name of a row is the field of
-`facts.measurement.Patterns` that contains its record. A requirement names this field as a parameter.
+A subject is a model with mode, engine and strategy. The rows of the table define the plan, the progress of a run and
+the tasks of ranks. `--ckpt-resume` and the names of removable files also depend on the rows. The name of a row is the
+field of `facts.measurement.Patterns` that contains the record of the pattern. A requirement names this field as a
+parameter.
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ class Amount(NamedTuple):
 
 
 class PatternRow(NamedTuple):
-    """One pattern.
+    """One pattern (additional measurement) in the table of patterns.
 
-    ``label`` names one of its steps. ``scenario`` refers to a function of a `ScenarioContext`, as ``module:name``; only
-    ranks import it. Patterns that are measured together name the same function. With ``has_own_launch``, ``scenario``
-    is a class with the parameters of `RunWithCommands`, for a separate launch.
+    ``label`` names one step of the pattern. ``scenario`` refers to a function of a `ScenarioContext`, as
+    ``module:name``; only ranks import this function. Patterns that are measured together name the same function. With
+    ``has_own_launch``, ``scenario`` is a class with the parameters of `RunWithCommands`, for a separate launch.
 
     ``is_requested`` returns whether the settings require the pattern. ``amount`` returns None if these ranks cannot
     measure the pattern. ``first`` is the number of its first checkpoint, after the subject's own checkpoints. With
@@ -97,7 +98,7 @@ class PatternRow(NamedTuple):
 def kills_of(strategy: StrategySpec, settings: Settings) -> int:
     """Return the number of background saves of a strategy that the run kills.
 
-    0 if saves of the strategy block the job, or if the suite strategies is not part of the run.
+    The result is 0 if saves of the strategy block the job. It is also 0 if the suite strategies is not part of the run.
     """
     return 0 if strategy.blocks or not settings.includes_strategies else max(1, round(KILLS * settings.effort))
 
@@ -110,7 +111,7 @@ def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
 def saves_complete_checkpoints(strategy: StrategySpec) -> bool:
     """Return whether a job waits for each save, and each save contains the complete, uncompressed checkpoint.
 
-    Only then does the storage alone determine how rates grow with the number of clients.
+    Only for such a strategy, the storage alone determines how rates grow with the number of clients.
     """
     return strategy.blocks and not strategy.saves_deltas and not strategy.compresses
 
@@ -127,7 +128,7 @@ def client_counts(clients: int) -> tuple[int, ...]:
 
 
 def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
-    """Return the unit of clients, and the client number of each rank; ``hosts`` contains the host of each rank.
+    """Return (unit of clients, client number of each rank); ``hosts`` contains the host of each rank.
 
     The clients are hosts. If there is only one host, the clients are ranks.
     """
@@ -140,7 +141,7 @@ def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
 def resizes(engine: EngineSpec, strategy: StrategySpec, settings: Settings) -> bool:
     """Return whether the run also loads the checkpoints of a subject with twice and half as many ranks.
 
-    This needs full, uncompressed checkpoints, and an engine whose library supports it.
+    Such loads need full, uncompressed checkpoints, and an engine whose library supports them.
     """
     is_full = not strategy.saves_deltas and not strategy.compresses
     return is_full and settings.includes_contention and bool(engine.resizes)
@@ -169,7 +170,7 @@ def _contended(planned: PlannedCheckpoint, settings: Settings) -> bool:
 
 
 def _can_share(planned: PlannedCheckpoint) -> bool:
-    """Whether some ranks can save and load without the other ranks."""
+    """Return whether some ranks can save and load while the other ranks do not."""
     return planned.layout.processes > 1 and not planned.engine.is_collective
 
 

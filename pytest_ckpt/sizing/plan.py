@@ -1,4 +1,4 @@
-"""The plan of a run: its writes, reads, launches and needs. Pure.
+"""The plan of a run: its writes, reads and launches, and the space and memory that it needs. Pure functions.
 
 ``plan --json`` prints the plan in plain types, and a run stores this form. The preflight compares the plan with machine
 and target before the first write. The run executes the plan, and the report repeats it.
@@ -69,15 +69,16 @@ class PlannedCheckpoint:
     """One planned measurement: a layout, its demands on the storage, and its needs, in bytes.
 
     ``checkpoint_bytes`` is the space of one checkpoint. ``space_bytes`` is the space of all checkpoints that exist at
-    the same time. ``rank_memory_bytes`` is the memory of each rank, with the largest depth that a ramp tries.
-    ``memory_after_ramp`` is the memory of the largest rank after the ramp, by the depth that it finds.
-    ``state_bytes`` is the memory that grows with the model. ``not_run`` is the reason if the measurement cannot run as
-    requested. ``rehearsal`` is the reason if it can run but cannot be certified. ``scenarios`` describes additional
-    measurements.
+    the same time. ``state_bytes`` is the memory of each rank that grows with the model. A ramp finds the depth (the
+    number of requests in flight). ``rank_memory_bytes`` is the memory of each rank with the largest depth that a ramp
+    tries. ``memory_after_ramp`` is {depth that the ramp may find: memory of the largest rank with this depth}.
+
+    ``not_run`` is the reason if the measurement cannot run as requested. ``rehearsal`` is the reason if the measurement
+    can run but cannot be certified. ``scenarios`` describes additional measurements.
 
     The following fields are None if not used. ``deltas`` defines which saves contain only changed pages. ``drains``
-    defines which saves are drained from a local tier. ``pace`` is the pace of saves during other work. ``ramp`` finds
-    the number of requests in flight. ``many_names`` are the empty files of the suite metadata.
+    defines which saves are drained from a local tier. ``pace`` is the pace of saves during other work. ``ramp`` is the
+    planned ramp. ``many_names`` are the empty files of the suite metadata.
     """
 
     layout: Layout
@@ -137,7 +138,7 @@ class PlannedCheckpoint:
         return sum(self.load_bytes) or self.operations * self.layout.bytes
 
     def files_of_saves(self, saves: int) -> int:
-        """Return the number of files of the first ``saves`` saves. A delta is one file of each rank."""
+        """Return the number of files of the first ``saves`` saves. For a delta, each rank writes one file."""
         deltas = sum(self.deltas.is_delta(n) for n in range(1, saves + 1)) if self.deltas else 0
         return (saves - deltas) * self.files + deltas * self.layout.processes
 
@@ -225,8 +226,8 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     """Return the plan of a run; ``target`` is None if the target is not known yet.
 
     ``table`` is the name of the run's built-in gate table, or of the built-in table that the user's table extends. If
-    it is empty, ``--ckpt-gate-table`` is used. Raises UsageError if the settings fit no layout or no limit can be
-    derived.
+    ``table`` is empty, ``--ckpt-gate-table`` is used. Raises UsageError if the settings fit no layout or no limit can
+    be derived.
     """
     limits = limits_of(settings)
     for option in ("--ckpt-engine=replay:file", "--ckpt-engine=replay:timing"):
@@ -287,7 +288,7 @@ def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
 
 
 def _misfit(settings: Settings, model: Model) -> str:
-    """Return the reason why the number of ranks fits no layout of a model; empty if it fits."""
+    """Return the reason why the number of ranks fits no layout of a model; empty if the number fits."""
     name, processes = model.name, settings.ranks
     full = f"{name} in full has {model.processes} ranks"
     if settings.mode == "open":
@@ -355,7 +356,7 @@ def _plan_checkpoint(
         extra += names.memory_bytes(shards.processes)
 
     def of_depth(depth: int) -> int:
-        """Return the memory of a rank that depends on the number of requests in flight."""
+        """Return the part of a rank's memory that depends on ``depth``, the number of requests in flight."""
         drained = drain_buffers_bytes(settings.io_size_bytes, depth) if drains else 0
         streamed = beyond_usual_bytes(request_bytes, depth) if engine.name == STREAM else 0
         # A thread for each request in flight, and one that generates the next bytes.
@@ -395,7 +396,7 @@ def _plan_checkpoint(
 
 
 def _many_names(settings: Settings, strategy: StrategySpec, checkpoint_files: int) -> ManyNames | None:
-    """Return the names that the suite metadata creates for a subject; None if it creates none.
+    """Return the names that the suite metadata creates for a subject; None if the suite creates no names.
 
     The suite is measured only with a strategy that saves complete checkpoints and blocks the job.
     """
@@ -409,7 +410,10 @@ def _many_names(settings: Settings, strategy: StrategySpec, checkpoint_files: in
 
 
 def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layout) -> int:
-    """Return the request size of engine ``stream``. For an object store, it is the part size of the largest object."""
+    """Return the request size of engine ``stream``.
+
+    For an object store, the request size is the part size of the largest object.
+    """
     scheme, is_url, _ = (settings.target or "").partition("://")
     is_bucket = bool(is_url) and scheme in TARGETS and TARGETS[scheme].is_remote
     if target:
@@ -418,7 +422,7 @@ def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layou
 
 
 def _sharing_evidence(settings: Settings, target: TargetFacts | None, table: str) -> str:
-    """Return the evidence that several hosts share the storage, as a phrase; empty if there is none.
+    """Return a phrase with the evidence that several hosts share the storage; empty without evidence.
 
     For shared storage, a subset of the ranks is not representative.
     """
@@ -441,7 +445,7 @@ def _delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
 def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand:
     """Return the demand if some saves are deltas: fewer bytes a day, and restores that read more.
 
-    The required rate of a save does not change, because full saves must meet it.
+    The required rate of a save does not change, because full saves must meet this rate.
     """
     if rule is None:
         return asks
@@ -456,7 +460,7 @@ def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand
 
 
 def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
-    """Return the correction of the planned space if some checkpoints are deltas; it may be negative.
+    """Return the correction of the planned space if some checkpoints are deltas. The correction may be negative.
 
     The planned space counts each checkpoint as full, with ``one`` bytes. The correction includes an additional chain
     (`DeltaRule.surviving_chain`), which exists while the other checkpoints are deleted.
@@ -475,7 +479,7 @@ def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
 def _state_memory(
     shards: Layout, engine: EngineSpec, strategy: StrategySpec, rule: DeltaRule | None, *, loads_others: bool
 ) -> list[int]:
-    """Return the memory of each rank that depends on the size of the model.
+    """Return, for each rank, the part of its memory that depends on the size of the model.
 
     If ranks load each other's files (``loads_others``), every rank needs at least the memory of the largest rank. With
     deltas, a rank also needs memory for its largest delta file.

@@ -1,4 +1,4 @@
-"""The ramp, which finds how many requests a rank of the engine ``stream`` should keep in flight. Pure.
+"""The ramp, which finds how many requests a rank of the engine ``stream`` should keep in flight. Pure functions.
 
 Each step saves and loads a scratch checkpoint with a different number of requests in flight (depth). The checkpoint is
 as small as possible, but has enough requests for the largest depth. At the rate that the cluster needs, all steps
@@ -68,14 +68,14 @@ class PlannedRamp:
 
     @property
     def largest_depth(self) -> int:
-        """The largest depth that the ramp can find. Without a ramp, it is the default depth."""
+        """The largest depth that the ramp can find. Without a ramp, this is the default depth."""
         return max(self.depths, default=USUAL_DEPTH)
 
 
 def planned_ramp(shards: Layout, asks: Demand, *, request_bytes: int, operations: int) -> PlannedRamp:
     """Return the ramp for the layout ``shards``; ``asks`` contains the rates that the cluster requires.
 
-    A depth is tried if an average file of the smallest rank has at least twice as many requests. With fewer than two
+    A depth is tried if an average file of the smallest rank has at least 2 x depth requests. With fewer than two
     depths, there is no ramp.
     """
     numbers = (1 << CHECKPOINT_BITS) - 1

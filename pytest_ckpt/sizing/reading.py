@@ -1,6 +1,6 @@
-"""Reads of a checkpoint by readers other than its writers. Pure.
+"""Reads of a checkpoint by readers other than its writers. Pure functions.
 
-These are restarts, resharded loads and serving replicas.
+Such reads are restarts, resharded loads, and loads of serving replicas.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class Reading:
 def storm(layout: Layout) -> Reading:
     """Return the reads of the pattern storm, in which all data-parallel replicas restore concurrently.
 
-    If the ranks have several replicas of complete weights (ZeRO-1), each rank reads as in a real restore. It reads its
-    own optimizer file, and the model files of the rank in the same position of the first replica.
+    If the ranks have several replicas of complete weights (ZeRO-1), each rank reads as in a real restore. The rank
+    reads its own optimizer file. It also reads the model files of the rank that has the same position in the first
+    replica.
 
     Otherwise (ZeRO-3, or the ranks of one node), all ranks read the files of rank 0. Each rank then simulates the first
     rank of another replica, or of another job that starts from this checkpoint.
@@ -71,11 +72,11 @@ def storm(layout: Layout) -> Reading:
 
 
 def restart_reads(shards: Layout, copies: int) -> RestartReads:
-    """Return the bytes that a restart of the cluster reads at full size, for the first and each further copy.
+    """Return the bytes that the first copy and each further copy read in a restart of the cluster at full size.
 
     ``copies`` is the number of complete copies that the pattern storm read. With ZeRO-1, each further copy reads only
     model files, because its part of the optimizer is counted in the first copy. With ZeRO-3, or if the full layout has
-    one copy, each copy is assumed to read the whole checkpoint. These bytes are an upper bound.
+    one copy, each copy is assumed to read the whole checkpoint. The assumed bytes are an upper bound.
     """
     model = shards.model
     first = shards.cluster_bytes
@@ -113,9 +114,9 @@ def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
 def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
     """Return the reads of the pattern shifted, in which each rank reads the files of another rank.
 
-    The distance between the numbers of reader and writer is the same for all ranks. It is chosen so that most ranks
-    read files of another host, which their own host cannot have in memory. On a single host, each rank reads the next
-    rank's files; whether these are cached is measured.
+    The distance between the numbers of reader and writer is the same for all ranks. With this distance, most ranks read
+    files of another host. Their own host cannot have these files in memory. On a single host, each rank reads the files
+    of the next rank. Whether these files are cached is measured.
     """
     count = layout.processes
     if count == 1:
@@ -148,8 +149,8 @@ def joined(layout: Layout) -> Reading:
 def split(layout: Layout) -> Reading:
     """Return the reads of the pattern split, which simulates twice as many ranks as wrote the checkpoint.
 
-    Two readers share the files of each rank: each reads half of every file. In a real restore, all readers would
-    read concurrently on twice as many ranks. Here each rank reads for two or more readers in succession, so the
+    Two simulated readers share the files of each rank: each reads half of every file. In a real restore, all readers
+    would read concurrently on twice as many ranks. Here each rank reads for two or more readers in succession, so the
     measured time is an upper bound.
     """
     count = layout.processes
@@ -182,8 +183,8 @@ _PAGE_BYTES = 4096
 class Weights:
     """The weights of a model in files of ``file_pages`` pages (4 KiB).
 
-    ``full_bytes`` is the size of all weights of the model at scale 1.0. A subset of ranks has only its share in the
-    files.
+    ``full_bytes`` is the size of all weights of the model at scale 1.0. If the ranks are a subset, the files contain
+    only the share of the subset.
 
     The files are assigned to ``processes`` ranks in rotation, and each rank writes its files. The first ``replicas`` x
     ``readers`` ranks read. Each replica reads all files, and each of its readers reads a part of every file.
@@ -231,7 +232,10 @@ class Weights:
 
 
 def weights_of(layout: Layout, readers: int) -> Weights:
-    """Return the weights of a layout's model at its scale. A subset of ranks has only its share of the weights."""
+    """Return the weights of a layout's model at the scale of the layout.
+
+    If the layout is a subset of the ranks, return only the share of the subset.
+    """
     full = BYTES_A_PARAMETER * layout.model.parameters
     share = layout.processes / layout.cluster_processes
     count = max(1, math.ceil(full * share / MAXIMUM_FILE_BYTES))

@@ -1,7 +1,7 @@
-"""The maximum size of a run's report, checked before the run. A larger report could not be read again. Pure.
+"""The maximum size of a run's report, checked before the run. Pure functions.
 
-The bounds match the bounds in `support.strict_json`, so the longest permitted run can be judged and verified. A value
-is a number, a text, a list or an object in JSON.
+A larger report could not be read again. The bounds match the bounds in `support.strict_json`, so the longest permitted
+run can be judged and verified. A value is a number, a text, a list or an object in JSON.
 """
 
 from __future__ import annotations

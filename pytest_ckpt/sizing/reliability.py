@@ -1,7 +1,7 @@
 """Failure rates of clusters, and the resulting save intervals.
 
-Accelerators fail independently and at a constant rate (Poisson). So a cluster's rate is proportional to its size.
-Limits use this linear form. The equivalent form 1 - R^N is also printed.
+Accelerators fail independently and at a constant rate (Poisson). So a cluster's rate is proportional to its number of
+accelerators. Limits use this linear form. The equivalent form 1 - R^N is also printed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class FailureModel:
     def failures_per_day_in_slots(self, accelerators: int, slot_seconds: float) -> float:
         """Return the number of slots per day with at least one failure: (86,400 / t) (1 - R^N).
 
-        Several failures in one slot count once, so the result is below `failures_per_day`. The two are nearly equal if
-        failures are rare.
+        Several failures in one slot count once, so the result is below `failures_per_day`. Both values are nearly equal
+        if failures are rare.
         """
         return self.slot_failure_probability(accelerators, slot_seconds) * SECONDS_PER_DAY / slot_seconds
 

@@ -1,7 +1,7 @@
-"""The parts of a checkpoint that twice or half as many ranks load. Pure.
+"""The parts of a checkpoint that twice or half as many ranks load. Pure functions.
 
 A complete tensor has one row for each rank that saved a part of it (`pytest_ckpt.ranks.engines.dcp`). With twice as
-many ranks, each rank gets half of a row. With half as many ranks, each rank gets two rows.
+many ranks, each rank loads half of a row. With half as many ranks, each rank loads two rows.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ SIZES = ("doubled", "halved")
 def ranks_of(size: str, processes: int) -> int:
     """Return the number of ranks that load a checkpoint of ``processes`` ranks.
 
-    It is twice or half of ``processes``, by ``size``; 0 if one rank should be halved.
+    If ``size`` is ``doubled``, the result is twice ``processes``. Otherwise the result is half of ``processes``; 0 for
+    one rank, which cannot be halved.
     """
     return 2 * processes if size == "doubled" else processes // 2
 
 
 class SavedPart(NamedTuple):
-    """A range of bytes of a saved row, with the rank that saved the row, and the tensor's number on this rank."""
+    """The bytes from ``start`` up to, but not including, ``stop`` of a saved row.
+
+    ``rank`` is the rank that saved the row. ``number`` is the number of the tensor on this rank.
+    """
 
     rank: int
     number: int
@@ -44,8 +48,8 @@ class ResizedTensor(NamedTuple):
 
     ``rows`` are pairs: a rank that saved a row, and the tensor's number on that rank. A row has ``columns`` elements.
     ``grid`` arranges the loading ranks in rows and columns. The rows of the grid divide the tensor's rows. The ranks of
-    a grid row divide its columns. Both divisions are as by ``torch.chunk``: parts of the same size, rounded up, and the
-    last part gets the rest.
+    a grid row divide the tensor's columns. ``torch.chunk`` divides in the same way: the size of a part is rounded up,
+    and the last part is the rest.
     """
 
     name: str
@@ -55,7 +59,7 @@ class ResizedTensor(NamedTuple):
     grid: tuple[tuple[int, ...], ...]
 
     def shape_of(self, rank: int) -> tuple[int, int]:
-        """Return the numbers of rows and columns in a rank's part; zeros if the rank gets no part."""
+        """Return (rows, columns) of a rank's part; zeros if the rank loads no part."""
         rows, columns = self._spans(rank)
         return (len(rows), len(columns)) if rows and columns else (0, 0)
 
@@ -101,10 +105,10 @@ def resharded(shards: Layout, processes: int) -> tuple[ResizedTensor, ...]:
 def reason_without_ranks(
     size: str, shards: Layout, memory: MemoryRule, *, slots: int | None, available_bytes: int | None
 ) -> str:
-    """Return the reason why twice or half as many ranks (by ``size``) cannot be started; empty if they can.
+    """Return the reason why twice or half as many ranks cannot be started; empty if they can be started.
 
-    ``slots`` is the largest number of ranks that the launcher starts; None: no maximum. ``available_bytes`` is the
-    memory for all of these ranks; None if other hosts take part.
+    ``size`` selects twice or half (`ranks_of`). ``slots`` is the largest number of ranks that the launcher starts;
+    None: no maximum. ``available_bytes`` is the memory for all of these ranks; None if other hosts take part.
     """
     saved_by, count = shards.processes, ranks_of(size, shards.processes)
     if not count:

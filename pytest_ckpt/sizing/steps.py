@@ -1,4 +1,7 @@
-"""The steps of a run in their order, counted in advance for the progress display and for ``pytest-ckpt plan``. Pure."""
+"""The steps of a run in their order, counted in advance for the progress display and for ``pytest-ckpt plan``.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,10 @@ _LABELS = {
 class Steps:
     """All steps of one kind in the measurement of a subject, such as the loads of one pattern.
 
-    ``bytes_each`` are the bytes of each step. ``limit_seconds`` is the total time if each step just meets its limit.
-    ``turn_seconds`` is the fixed duration of a step; None if the storage determines it. ``parts`` is the maximum number
-    of saves in a step. For example, endurance without a duration is one step of several saves.
+    A pattern is an additional measurement. ``bytes_each`` are the bytes of each step. ``limit_seconds`` is the total
+    time if each step just meets its limit. ``turn_seconds`` is the fixed duration of a step; None if the storage
+    determines it. ``parts`` is the maximum number of saves in a step. For example, endurance without a duration is one
+    step of several saves.
     """
 
     subject: Subject
@@ -154,7 +158,7 @@ def scenarios(
 
 
 def _paced(pace: PacedSaves, settings: Settings) -> str:
-    """Return a sentence on the paced saves during other work, or on the reason why they are not run."""
+    """Return a sentence on the paced saves during other work. If they are not run, the sentence states the reason."""
     if pace.not_run:
         return f"no saves during other work (NEIGHBOUR, MIXED): {pace.not_run}"
     return (

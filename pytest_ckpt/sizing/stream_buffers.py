@@ -1,4 +1,7 @@
-"""The buffers of a rank of the engine ``stream``, and the number of requests in flight that fit them. Pure."""
+"""The buffers of a rank of the engine ``stream``, and the numbers of requests in flight that these buffers permit.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 

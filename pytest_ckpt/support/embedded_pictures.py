@@ -1,4 +1,4 @@
-"""Checks of users' pictures before they are embedded. Pure.
+"""Checks users' pictures before they are embedded. Pure functions.
 
 Only formats without scripts and references are accepted.
 """

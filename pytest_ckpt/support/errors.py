@@ -28,7 +28,7 @@ class KilledError(Exception):
 
 
 class Problems:
-    """The problems that must be fixed before a run, collected so that they are reported together."""
+    """Collects the problems that must be fixed before a run, so that they are reported together."""
 
     def __init__(self) -> None:
         self.found: list[UsageError] = []

@@ -2,8 +2,8 @@
 
 Memory respects the limits of control groups (Slurm, systemd). Client state consists of network links, tuned values, the
 mount of a directory, readahead, the client's version and NUMA nodes. Every fact is a named text. An unreadable fact is
-omitted, because a gate must not use a guess. ``root``, ``links`` and ``routes`` are the kernel's trees; tests replace
-them.
+omitted, because a gate must not use a guess. The parameters ``root``, ``links`` and ``routes`` are the kernel's
+directories and files, such as /proc/sys. Tests replace these paths.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def memory_of_host() -> dict[str, int]:
-    """Return the memory values of this host in bytes, by the kernel's names (MemTotal, Cached)."""
+    """Return {kernel's name of a memory value (MemTotal, Cached): bytes} for this host."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
 
 def shared_memory_free_bytes(place: Path = SHARED_MEMORY) -> int:
-    """Return the free bytes of this host's shared memory. In containers, it has 64 MiB by default."""
+    """Return the free bytes of this host's shared memory. In containers, shared memory has 64 MiB by default."""
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize
 
 
 def memory_available_bytes() -> int:
-    """Return the available memory of this host in bytes, or less if a control group allows less."""
+    """Return the available memory of this host in bytes.
+
+    If less memory remains in a control group of this process, return the remaining memory of that control group.
+    """
     there, allowed = memory_of_host().get("MemAvailable", 0), memory_left_bytes()
     return there if allowed is None else min(there, allowed)
 
@@ -60,7 +63,7 @@ def memory_left_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROU
 
 
 def _limits(root: Path, of: Path) -> Iterator[tuple[int, int]]:
-    """Yield (limit, used) of every control group with a limit, from the process's own group upwards."""
+    """Yield (limit, used bytes) of every control group with a limit, from the process's own group upwards."""
     with contextlib.suppress(OSError):
         for line in of.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -231,7 +234,7 @@ def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str
 
 
 def numa_nodes(root: Path = _ROOT) -> dict[int, frozenset[int]]:
-    """Return the cores of each NUMA node, by the number of the node; empty if the kernel reports no nodes."""
+    """Return {number of a NUMA node: cores of this node}; empty if the kernel reports no nodes."""
     return {
         int(directory.name.removeprefix("node")): frozenset(_numbers(_read(directory / "cpulist")))
         for directory in root.glob("sys/devices/system/node/node[0-9]*")
@@ -278,10 +281,10 @@ def _read(path: Path) -> str:
 
 
 def run_queue_waits(tasks: Path = Path("/proc/self/task")) -> dict[str, int] | None:
-    """Return how long each thread of this process was ready to run without a CPU.
+    """Return {thread id: nanoseconds} for the threads of this process that were ready to run but had no CPU.
 
-    The waits are nanoseconds by thread id, from the second value of ``schedstat`` (kernel documentation, sched-stats).
-    None if no thread has this value.
+    The values are the second values of ``schedstat`` (kernel documentation, sched-stats). Return None if no thread has
+    this value.
     """
     found = {}
     try:
@@ -302,7 +305,7 @@ class ProcessorWait:
     """Measures how long threads of this process wait for a CPU between ``begin`` and ``end``.
 
     Time in a storage call, and time in which the process was stopped, are not counted. Threads wait concurrently, so
-    only the longest wait of one thread counts. Threads that end before ``end`` are missed.
+    only the longest wait of one thread counts. Threads that end before ``end`` are not counted.
     """
 
     def __init__(self) -> None:
@@ -326,8 +329,8 @@ class ProcessorWait:
     def seconds(self, *, beyond: float) -> float | None:
         """Return the longest wait of one thread in seconds, over all periods; None if waits are unknown.
 
-        ``beyond`` are the seconds of the periods that are not part of the timed operation. They are subtracted,
-        because the thread may have waited for a CPU during all of them.
+        ``beyond`` is the part of the periods, in seconds, that is outside of the timed operation. It is subtracted from
+        the longest wait, because the thread may have waited for a CPU during this whole part.
         """
         if not self._is_known:
             return None

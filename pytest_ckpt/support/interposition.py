@@ -1,4 +1,4 @@
-"""Finds replaced functions for I/O and clocks in this process, and hooks that run before a program.
+"""Finds hooks that run before a program, and replaced functions for I/O and clocks in this process.
 
 The dynamic linker uses the first library that exports a name. Libraries in LD_PRELOAD precede the C library. So the
 libraries before the C library are searched for the names of these functions.
@@ -73,12 +73,15 @@ class _Loaded(ctypes.Structure):
 
 
 def is_profiler(by: str) -> bool:
-    """Return whether a library is a known I/O profiler, by the name of its file."""
+    """Return whether the library file ``by`` has the name of a known I/O profiler."""
     return bool(_PROFILERS.fullmatch(Path(by).name))
 
 
 def interposed_calls() -> dict[str, tuple[str, ...]]:
-    """Return I/O and clock functions that neither the C library nor Python provides, by their library."""
+    """Return {library or file: names of the I/O and clock functions that it replaces}.
+
+    The replaced functions are functions of the C library or of Python.
+    """
     found: dict[str, list[str]] = {}
     for name, by in (*_of_the_linker(), *_of_python()):
         found.setdefault(by, []).append(name)
@@ -88,7 +91,7 @@ def interposed_calls() -> dict[str, tuple[str, ...]]:
 def start_hooks(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return a phrase for each hook or setting that may change this process before its program starts.
 
-    These are preloaded libraries, I/O profilers, start-up files of Python, and environment variables.
+    Hooks are preloaded libraries, I/O profilers, and start-up files of Python. Settings are environment variables.
     """
     found = [f"{name}={environment[name]}" for name in _LINKER_VARIABLES if environment.get(name)]
     found += _preloaded_c_library(environment)

@@ -9,5 +9,5 @@ OWN_NAME = "[0-9a-f]{16}"
 
 
 def own_name() -> str:
-    """Return a unique name; a process id would not be unique across hosts or pods."""
+    """Return a unique random name. A process id would be unique only on one host or pod."""
     return secrets.token_hex(8)

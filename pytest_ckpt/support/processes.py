@@ -79,7 +79,7 @@ def undisturbed() -> Iterator[None]:
 def signals_handled_by(handler: Any) -> Iterator[None]:
     """Handle Ctrl-C and SIGTERM by ``handler`` during a block.
 
-    In other threads than the main thread, the handlers stay unchanged, because only the main thread can set them.
+    Only the main thread can set signal handlers. In other threads, the handlers therefore remain unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -93,9 +93,10 @@ def signals_handled_by(handler: Any) -> Iterator[None]:
 
 
 def describe_exit(exit_code: int) -> str:
-    """Return a phrase on how a process ended; a negative exit code is the number of a signal.
+    """Return a phrase on how a process ended, such as "ended with exit code 1".
 
-    The phrase follows the name of the process in a sentence.
+    A negative ``exit_code`` is the negated number of a signal. A sentence can contain the process's name before the
+    phrase.
     """
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
@@ -104,7 +105,7 @@ def describe_exit(exit_code: int) -> str:
 
 
 def marked_processes(run_id: str, launch: str = "") -> list[int]:
-    """Return the processes of this host that have the mark of a run in their environment.
+    """Return the ids of the processes of this host whose environment variables name the run.
 
     This process is excluded. With ``launch``, only processes of this launch are returned.
     """
@@ -119,7 +120,7 @@ def marked_processes(run_id: str, launch: str = "") -> list[int]:
 
 
 def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "") -> list[int]:
-    """Kill every process of a run, and return the processes that still exist after ``seconds``.
+    """Kill every process of a run, and return the ids of processes that still exist after ``seconds``.
 
     With ``launch``, only processes of this launch are killed. A remaining process is blocked in a kernel call that
     waits for the target.
@@ -128,9 +129,9 @@ def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "")
 
 
 def processes_of_session(leader: int) -> list[int]:
-    """Return the processes of this host in the session that ``leader`` started.
+    """Return the ids of the processes of this host in the session that ``leader`` started.
 
-    A session can outlive its leader.
+    A session can exist after its leader has ended.
     """
     found = []
     for entry in Path("/proc").iterdir():
@@ -143,7 +144,7 @@ def processes_of_session(leader: int) -> list[int]:
 
 
 def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
-    """Kill every process of a session, and return the processes that still exist after ``seconds``."""
+    """Kill every process of a session, and return the ids of processes that still exist after ``seconds``."""
     return _signal_until_ended(lambda: processes_of_session(leader), signal.SIGKILL, seconds)
 
 
@@ -154,9 +155,9 @@ def blocked_sentence(stuck: list[int]) -> str:
 
 
 def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
-    """End a launcher and all processes of its run. Return the processes that could not be ended.
+    """End a launcher and all processes of its run. Return the ids of the processes that could not be ended.
 
-    The launcher receives SIGTERM, and SIGKILL if it continues. The other processes receive SIGKILL.
+    The launcher receives SIGTERM, and later SIGKILL if it has not ended. The other processes receive SIGKILL.
     """
 
     def launcher() -> list[int]:
@@ -194,7 +195,7 @@ def tasks_blocked_in(pids: Iterable[int]) -> str:
 
 
 def stopped_among(pids: Iterable[int]) -> int | None:
-    """Return a process whose tasks are all stopped; None if there is none.
+    """Return the id of a process whose tasks are all stopped; None if ``pids`` contain no such process.
 
     A signal, a debugger or a frozen cgroup can stop a task.
     """
@@ -220,7 +221,10 @@ def _signal_until_ended(alive: Callable[[], list[int]], number: signal.Signals, 
 
 
 def _fields(task: Path) -> list[str]:
-    """Return the fields after the name in ``stat`` of a task or process, its state first. Raises OSError."""
+    """Return the fields after the name in ``stat`` of a task or process. The first field is the state.
+
+    Raises OSError.
+    """
     return (task / "stat").read_text().rpartition(")")[2].split()
 
 

@@ -1,11 +1,12 @@
-"""Masks secrets in the files of a run. All rules for recognising secrets are here.
+"""Masks secrets in the files of a run. All rules for recognizing secrets are here.
 
 A secret is the user part of a URL, or the value of a named field whose name suggests a secret. Named fields are
 environment variables, options and query fields. A secret is masked in all files of the run, including messages of a
 launcher or a library.
 
-Numbers, field names and words of this package are never changed, because that would destroy evidence. So short values,
-and values that are one of these words, are masked only where a secret is expected, such as after ``--password``.
+Numbers, field names and words of this package are never changed, because a change would destroy evidence. Some values
+are therefore masked only where a secret is expected, such as after ``--password``. These are short values, and values
+that are equal to such a word.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class Redactor:
         """Return a redactor for the secrets of an environment, and for secrets in ``texts``, such as commands.
 
         ``file_vocabulary`` are the words of the run's own files. A secret that is a part of one of these words is
-        masked only where it was given, for example after ``--password``. If it were masked everywhere, the files would
-        be unreadable.
+        masked only where it was given, for example after ``--password``. If such a secret were masked everywhere, the
+        files would be unreadable.
         """
         found = {value for name, value in environment.items() if name not in _NOT_SECRET and may_be_secret(name)}
         found |= {secret for text in texts for secret in _secrets_in(text)}
@@ -109,7 +110,7 @@ def _known(redactor: Redactor, text: str) -> str:
 
 
 def may_be_secret(name: str) -> bool:
-    """Return whether the name of a variable, option or field suggests that its value is a secret."""
+    """Return whether a variable, option or field with this name probably contains a secret."""
     return bool(_TELLING.search(name)) or bool(_TELLING_PARTS & set(re.split(r"[\W_]+", name.lower())))
 
 
@@ -138,7 +139,7 @@ def _secrets_in(text: str) -> Iterator[str]:
 
 
 def _awaits(last: Any, item: Any) -> bool:
-    """Return whether an argument is the secret value of the preceding option."""
+    """Return whether ``last`` is an option that expects a secret, and ``item`` is the value of this option."""
     if not isinstance(last, str) or not isinstance(item, str) or not last.startswith("-") or "=" in last:
         return False
     return may_be_secret(last.lstrip("-")) and not item.startswith("-") and " " not in last

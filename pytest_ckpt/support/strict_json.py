@@ -1,8 +1,8 @@
 """A strict JSON parser: all readers of the same bytes see the same document, with finite numbers only.
 
-Python's own parser accepts NaN and Infinity, and converts 1e999 to infinity. It keeps the last of duplicate keys. It
-accepts lists that are nested too deeply for recursive code. In a file from which verdicts are derived, each of these is
-an error.
+Python's own parser accepts NaN and Infinity, converts 1e999 to infinity, and keeps the last of duplicate keys. It also
+accepts lists that are nested too deeply for recursive code. Verdicts are derived from the parsed files, so this parser
+raises an error in all these cases.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_BRACKET = re.compile(rb"[^\[\]{}]+")
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file. Raises OSError if it is too large, or if it is a pipe or a device.
+    """Return the content of a file. Raises OSError if the file is too large, or if it is a pipe or a device.
 
     A pipe or a device could block the reader.
     """
@@ -74,7 +74,7 @@ def _check(path: Path, maximum_bytes: int) -> None:
 
 
 def parse(data: bytes) -> Any:
-    """Return the value of a JSON text in UTF-8. Raises ValueError with the reason if it is invalid."""
+    """Return the value of a JSON text in UTF-8. Raises ValueError with the reason if the text is invalid."""
     if crowded := too_many_values(data):
         raise ValueError(crowded)
     if _depth(data) > _MAXIMUM_DEPTH:

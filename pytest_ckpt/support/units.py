@@ -110,8 +110,8 @@ def format_times(seconds: Iterable[float]) -> str:
 def format_binary_bytes(count: float, *, digits: int = 3) -> str:
     """Return a number of bytes in binary units: ``512 KiB``, ``4 MiB``, ``5,292 GiB``.
 
-    Use it only for sizes of requests and parts, which are powers of two, and for values that are published in GiB. All
-    other amounts are shown in decimal units (`format_bytes`).
+    Use binary units only for sizes of requests and parts, which are powers of two, and for values that are published in
+    GiB. All other amounts are shown in decimal units (`format_bytes`).
     """
     return _in_steps(count, _BINARY_STEPS, digits)
 
@@ -132,14 +132,14 @@ def format_percent(fraction: float, *, digits: int = 3) -> str:
 
 
 def format_share(fraction: float) -> str:
-    """Return a share that a user set as a percentage with all its digits: ``99.95 %``."""
+    """Return a share, which a user set, as a percentage with up to nine significant digits: ``99.95 %``."""
     return format_percent(fraction, digits=_DIGITS_OF_SHARES)
 
 
 def compared(value: float, limit: float, write: Callable[..., str] = format_seconds) -> tuple[str, str]:
-    """Return a value and its limit as text, with enough digits to distinguish them: ``1.0004 s`` and ``1 s``.
+    """Return (value, limit) as texts with enough digits to distinguish the two: ``1.0004 s`` and ``1 s``.
 
-    ``write`` takes a number and the keyword ``digits``.
+    ``write`` is a function that formats a number; its keyword ``digits`` is the number of digits.
     """
     texts = write(value), write(limit)
     digits = 3
@@ -170,7 +170,7 @@ def format_count(count: int) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """Return a number with its noun: ``1 rank``, ``1,024 ranks``.
 
-    ``many`` is the plural of ``one``; without it, the plural is ``one`` with an s.
+    ``many`` is the plural of ``one``; if ``many`` is empty, the plural is ``one`` with an s.
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
@@ -229,7 +229,7 @@ def _number(value: float, digits: int) -> str:
 def _split(text: str, accepted: str) -> tuple[Fraction, str]:
     """Split a text into a finite, non-negative number and a unit.
 
-    Raises ValueError if this is impossible; its message contains ``accepted``, the valid values.
+    Raises ValueError if the text has another form. The message contains ``accepted``, the valid values.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:

@@ -73,7 +73,7 @@ def is_there(path: Path) -> bool:
 
 
 def read_user_text(path: Path) -> str:
-    """Return the text of a file. Raises OSError like `read_user_bytes`, and ValueError if it is not UTF-8."""
+    """Return the text of a file. Raises OSError like `read_user_bytes`, and ValueError if the content is not UTF-8."""
     try:
         return read_user_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:

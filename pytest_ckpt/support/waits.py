@@ -1,8 +1,8 @@
 """Prints the cause of a long wait, so that a user sees that the storage hangs.
 
 A waiting function declares its wait with ``waiting`` and calls ``print_if_due`` at least once a second. Waits are
-printed only within ``telling``, in the process of the user's terminal. In other processes and threads, these calls do
-nothing.
+printed only during a ``telling`` block, and only in the thread that entered the block. In other processes and threads,
+these functions print nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Waits:
 
     @contextlib.contextmanager
     def waiting(self, what: Waited) -> Iterator[None]:
-        """Declare the cause of a wait during a block. The wait is nested in the current wait."""
+        """Declare the cause (``what``) of a wait during a block. Waits can be nested."""
         self._waits.append((self._clock(), what))
         try:
             yield

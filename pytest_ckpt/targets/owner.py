@@ -1,4 +1,4 @@
-"""The owner of a run's area: the record that its controller wrote, and whether this controller is still running."""
+"""The owner's record of a run's area, which identifies the run's controller and shows whether it still runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWNER = "OWNER.json"
 
 
 def owner_of(run_id: str) -> dict[str, Any]:
-    """Return the owner's record of a run's area, with this process as the controller of the run."""
+    """Return an owner's record for a run's area; it names the current process as the run's controller."""
     pid = os.getpid()
     return {"run": run_id, "host": socket.gethostname(), "pid": pid, "process_began": process_began(pid)}
 
@@ -22,24 +22,25 @@ def owner_of(run_id: str) -> dict[str, Any]:
 def is_alive(owner: Mapping[str, Any]) -> bool:
     """Return whether the controller in an owner's record is running on this host.
 
-    Raises KeyError or TypeError for an invalid record.
+    An invalid record raises KeyError or TypeError.
     """
     return bool(owner["host"] == socket.gethostname() and process_began(owner["pid"]) == owner["process_began"])
 
 
 def host_elsewhere(owner: Mapping[str, Any]) -> str:
-    """Return the host of the controller in an owner's record; empty if it is this host.
+    """Return the host of the controller in an owner's record; return an empty text if it is this host.
 
-    `is_alive` cannot check a controller on another host. Raises KeyError or TypeError for an invalid record.
+    `is_alive` cannot check a controller on another host. An invalid record raises KeyError or TypeError.
     """
     host = str(owner["host"])
     return "" if host == socket.gethostname() else host
 
 
 def process_began(pid: int) -> str | None:
-    """Return the start of a process as text: seconds since boot and the boot id. None if the process does not exist.
+    """Return the start of a process as text: seconds since boot, and the boot id.
 
-    The time of day is not used, because it changes when the clock is set.
+    The result is None if the process does not exist. The text contains no time of day, because setting the clock would
+    change it.
     """
     import psutil  # noqa: PLC0415 - the process that only removes does not need it
 

@@ -1,8 +1,8 @@
 """The interface between a run and its storage: targets, stores, and the files of checkpoints.
 
-An area is the directory or prefix of one run on a target. It contains the checkpoints of each subject (a model and how
-it is saved). Only the controller uses a `Target`. Ranks, checks, a second client and the clean-up open an area as a
-`Store`, by its `AreaRef`. Processes exchange this reference; they do not construct paths.
+An area is the directory or prefix of one run on a target. The area contains the checkpoints of each subject (a model
+and how it is saved). Only the controller uses a `Target`. Ranks, checks, a second client and the clean-up open an area
+as a `Store`, by an `AreaRef`. Processes send an `AreaRef` to each other; they do not construct paths.
 """
 
 from __future__ import annotations
@@ -30,55 +30,55 @@ Buffer = Any
 class Phases(Protocol):
     """A timer for the phases of an operation.
 
-    A save has the phases open, write, fsync, close, directory and commit. A load has the phases open, read and close.
-    The store times its own calls. The user of a `Sink` or a `Source` times its calls as write or read, including
-    related work such as serialisation.
+    A save has the phases open, write, fsync, close, directory and commit. A load has the phases open, read and close. A
+    store times its own system calls or requests. The caller of a `Sink` or a `Source` measures the phase write or read,
+    which includes related work such as serialization.
     """
 
     def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
-        """During a ``with`` block, measure the time as phase ``name``, and record ``file`` as the current file."""
+        """Count the time of the ``with`` block as phase ``name``, and record ``file`` as the current file."""
 
     def moved(self, count: int) -> None:
         """Report ``count`` more transferred bytes. The watchdog counts them as progress."""
 
 
 class Target(Protocol):
-    """The storage under test, as the controller uses it. Each scheme has its own class (facts.targets.TARGETS)."""
+    """The storage under test, as the controller uses it. Each URL scheme has its own class (facts.targets.TARGETS)."""
 
     def describe(self) -> TargetFacts:
-        """Return the facts that are known without access to the target. They do not include its capacity."""
+        """Return the facts that are known without access to the target. The capacity is not one of these facts."""
 
     def check(self) -> TargetFacts:
         """Return the facts of the target; nothing is written.
 
-        Raises UsageError if checkpoints cannot be stored there.
+        Raises UsageError if the target cannot store checkpoints.
         """
 
     def place(self) -> AreaRef:
         """Return the target itself as an area.
 
-        Ranks use it to test whether they reach the target, before a run has an area.
+        Before a run has an area, ranks use this area to test whether they reach the target.
         """
 
     def create_area(self, run_id: str) -> AreaRef:
         """Create the area of a run, with its owner's record. If this fails, remove the area and raise UsageError."""
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return areas of earlier runs whose controller has ended or is on another host."""
+        """Return the areas of earlier runs whose controller has ended or ran on another host."""
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove the run's files, in a separate process. Return one sentence for each file that remains.
 
-        With ``keep_area``, the area itself is kept for another launch.
+        If ``keep_area`` is true, the area itself is kept for another launch of the run.
         """
 
 
 class Sink(Protocol):
     """A file or object that is being written.
 
-    `write_at` writes at multiples of ``alignment`` bytes. The caller pads the data to such a multiple; `finish` removes
-    the padding. If ``part_bytes`` is set, `write_at` writes complete parts of this size; only the last part may be
-    smaller.
+    `write_at` writes at multiples of ``alignment`` bytes. The caller pads the data to a multiple of ``alignment``;
+    `finish` removes the padding. If ``part_bytes`` is set, each call of `write_at` writes one complete part of this
+    size. Only the last part may be smaller.
     """
 
     alignment: int
@@ -92,9 +92,9 @@ class Sink(Protocol):
         """Append all of ``data``; return the number of its bytes."""
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write ``data`` at an offset, and return when its memory can be reused.
+        """Write ``data`` at an offset. After the return, the caller may reuse the memory of ``data``.
 
-        Each range is written once, in any order, by any thread.
+        Each range is written once. Ranges may be written in any order and by any thread.
         """
 
     def finish(self) -> Entry:
@@ -105,45 +105,45 @@ class Sink(Protocol):
 
 
 class CachedSink(Sink, Protocol):
-    """A file whose bytes may stay in the client's page cache for some time."""
+    """A file whose written bytes may remain in the client's page cache for some time."""
 
     def start_writeback(self, offset: int, count: int) -> None:
-        """Let the kernel start to write a range from the page cache to the storage, without waiting for the end."""
+        """Start to write a range from the page cache to the storage; do not wait for the end."""
 
 
 class Draft(Protocol):
     """The files that one rank saves for a checkpoint. The commit turns the drafts of all ranks into a checkpoint."""
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Begin a file of ``size`` bytes. None: the size is unknown, and only `Sink.write` is used.
+        """Create a file of ``size`` bytes and return it. None: the size is unknown, and only `Sink.write` may be used.
 
-        From this call on, the proof of durability counts the file. Raises FileExistsError if it exists.
+        From this call on, the proof of durability counts the file. Raises FileExistsError if the file exists.
         """
 
     def location(self) -> str:
-        """Return the local directory for a library that writes files itself.
+        """Return the path of a local directory, for a library that writes files itself.
 
         Raises NotImplementedError if the target does not have the capability "paths".
         """
 
     def adopt(self, names: Collection[str]) -> None:
-        """Add files that a library wrote into `location` to this draft, and make them durable."""
+        """Add files that a library wrote to the directory `location`, and make the files durable."""
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's entries, and a proof of the fsyncs so far. Names need not be durable yet."""
+        """Return this rank's entries, and a proof of the fsyncs so far. The files' names may not be durable yet."""
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Make names durable, as far as the store can. Return this rank's entries, and a proof of the fsyncs.
+        """Make the files' names durable, as far as the store can; return this rank's entries and a proof of the fsyncs.
 
-        If the engine's library commits, every rank calls this method before the commit. If not, one rank of each host
-        makes the names of all ranks of the host durable (`StoreOfPaths.sync_names`). Repeated calls return the same
+        If the engine's library commits, every rank calls this method before the commit. Otherwise one rank of each host
+        makes the names of all files of its host durable (`StoreOfPaths.sync_names`). Repeated calls return the same
         result.
         """
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Commit the checkpoint, for an engine whose library commits.
+        """Commit the checkpoint. This method is only for engines whose library commits.
 
-        One rank calls this method; see `Store.commit`.
+        One rank calls it. For other engines, rank 0 calls `Store.commit`.
         """
 
     def abort(self) -> None:
@@ -152,10 +152,10 @@ class Draft(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectPlace:
-    """The location of a checkpoint in a bucket, for a job's library. It contains no credentials.
+    """The location of a checkpoint in a bucket, for the library of a job. It contains no credentials.
 
-    ``endpoint`` is the URL for requests; empty if the library finds the URL itself. ``ca_bundle`` is the same as in an
-    `Access`. With ``is_open``, requests are anonymous.
+    ``endpoint`` is the URL for requests. It is empty if the library chooses the URL. ``ca_bundle`` has the meaning that
+    it has in `Access`. If ``is_open`` is true, requests are anonymous.
     """
 
     url: str
@@ -169,27 +169,30 @@ class ReplayedCalls(Protocol):
     """Performs the calls of a recorded job in a draft. Several threads may use it concurrently, for different files."""
 
     def make(self, step: Step) -> None:
-        """Perform the calls of a step. Raises OSError of the storage."""
+        """Perform the system calls of a recorded step. Raises the OSError that the storage returns."""
 
     def close(self) -> None:
-        """Close the descriptors that the job left open."""
+        """Close the descriptors that the recorded job left open."""
 
 
 class ReplayDraft(Draft, Protocol):
     """A draft on a target with paths, in which the calls of a recorded job can be replayed."""
 
     def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> ReplayedCalls:
-        """Begin a replay of ``files``, by file number; ``data`` contains the content of each file."""
+        """Begin a replay of a recorded job. ``files`` is {file number: file}; ``data`` is {file number: content}."""
 
 
 class DraftOfObjects(Draft, Protocol):
-    """A draft in a bucket, in which a library may write its own objects. `adopt` then queries the store for them."""
+    """A draft in a bucket, in which a library may write its own objects.
+
+    The method `adopt` then queries the store for these objects.
+    """
 
     def place(self) -> ObjectPlace:
         """Return the place of the draft's objects, for a library that writes them itself."""
 
     def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return a library's error as an OSError, without the library's text, which may contain access keys.
+        """Return a library's error as an OSError. It omits the library's text, which may contain access keys.
 
         If the stored object is too short for the requested range, the result is an EOFError.
         """
@@ -214,7 +217,7 @@ class Source(Protocol):
 class ReadableFile(Protocol):
     """A file of a committed checkpoint as a file object, for a library that reads files itself.
 
-    ``error`` is the last OSError of a read, because libraries raise other errors instead of it.
+    ``error`` is the most recent OSError of a read. It is kept because libraries replace this OSError by other errors.
     """
 
     error: OSError | None
@@ -240,7 +243,7 @@ class ReadableFile(Protocol):
 
 
 class CommittedCheckpoint(Protocol):
-    """A committed checkpoint. The ``phases`` given to `Store.open` time the calls on its files."""
+    """A committed checkpoint. Calls on its files are timed by the ``phases`` that `Store.open` received."""
 
     def entries(self) -> Sequence[Entry]:
         """Return all files of the checkpoint."""
@@ -248,15 +251,15 @@ class CommittedCheckpoint(Protocol):
     def source(self, name: str, *, fresh: bool = False) -> Source:
         """Open a file of the checkpoint for reads at offsets. Raises OSError (ENOENT if the file does not exist).
 
-        With ``fresh``, every read comes from the storage, as far as the store can ensure this. Repeated reads of the
-        same bytes do too.
+        If ``fresh`` is true, every read comes from the storage, as far as the store can ensure this. A repeated read of
+        the same bytes also comes from the storage.
         """
 
     def file(self, name: str) -> ReadableFile:
         """Open a file of the checkpoint as a file object. Raises OSError (ENOENT if the file does not exist)."""
 
     def local_path(self, name: str) -> str | None:
-        """Return the path of a file, for mmap and for libraries that open files; None if there is no path."""
+        """Return the path of a file, for mmap and for libraries that open files. None if the target has no paths."""
 
 
 class CommittedObjects(CommittedCheckpoint, Protocol):
@@ -284,8 +287,9 @@ class Store(Protocol):
     """An open area, used by one process. Its calls are not collective: no call waits for other processes.
 
     An OSError of the storage is passed to the caller. ``capabilities`` are the target's capabilities for this process.
-    With ``wants_entries``, a commit needs the entries of all ranks, because a marker lists them. With ``of_each_host``,
-    every host has a separate area, as in a local tier. One rank of each host then does the work of rank 0.
+    If ``wants_entries`` is true, a commit needs the entries of all ranks, because a marker lists all entries. If
+    ``of_each_host`` is true, every host has a separate area, as in a local tier. One rank of each host then performs
+    the calls that otherwise only rank 0 performs.
     """
 
     capabilities: frozenset[Capability]
@@ -302,7 +306,7 @@ class Store(Protocol):
         """
 
     def is_prepared(self, subject: str) -> bool:
-        """Return whether this client sees the result of `prepare`."""
+        """Return whether this client sees the directories that `prepare` created."""
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
         """Return a draft in which this rank writes its files of a checkpoint. Ranks may begin in any order."""
@@ -317,18 +321,18 @@ class Store(Protocol):
         """Return whether this client sees the directory that `announce` created."""
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client sees a committed checkpoint, with all ``entries`` at their sizes."""
+        """Return whether this client sees a committed checkpoint with all ``entries``, each with the stated size."""
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
         """Commit a checkpoint. Rank 0 calls this method when the files of all ranks are durable."""
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether this client sees the checkpoint as committed. A draft next to it must no longer be visible."""
+        """Return whether this client sees the checkpoint as committed, and no longer sees a draft of it."""
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a small file (a pointer, a marker) at the top of the area.
+        """Write a small file (a pointer to a checkpoint, a marker) at the top of the area.
 
-        If ``when`` is "if absent" and the file exists, return False.
+        If ``when`` is "if absent" and the file exists, the result is False.
         """
 
     def committed(self, subject: str) -> Sequence[int]:
@@ -337,7 +341,7 @@ class Store(Protocol):
     def open(self, ref: CheckpointRef, phases: Phases) -> CommittedCheckpoint:
         """Return a committed checkpoint.
 
-        If it does not exist, this call or the opening of a file raises OSError (ENOENT).
+        If the checkpoint does not exist, this call or the opening of a file raises OSError (ENOENT).
         """
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
@@ -353,16 +357,16 @@ class Store(Protocol):
         """
 
     def find_cache_probe(self, subject: str) -> str | None:
-        """Return the name of a method that counts cached bytes correctly on this client; None if there is none."""
+        """Return the name of a method that counts cached bytes correctly on this client; None if no method does."""
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """Return how many bytes of files are in this client's cache. ``probe`` is a method from `find_cache_probe`."""
+        """Return how many bytes of files are in this client's cache. ``probe`` is the result of `find_cache_probe`."""
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
         """Drop files from this client's cache; return the method. The files must be durable."""
 
     def drop_cache(self) -> str | None:
-        """Drop the cache of the whole host; return the method, None if this process has no permission."""
+        """Drop the cache of the whole host; return the method. None if this process has no permission."""
 
     def drop_names(self) -> bool:
         """Drop this host's cached names and attributes of files; return whether this process has permission."""
@@ -383,8 +387,8 @@ class StoreOnVolume(Store, Protocol):
     def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
         """Write a durable file that only occupies space.
 
-        A piece is no longer used when the next piece is requested. Raises OSError (ENOSPC, EDQUOT) if space is
-        exhausted.
+        A piece is no longer used when the next piece is requested; its memory may be reused. Raises OSError (ENOSPC,
+        EDQUOT) if the space is exhausted.
         """
 
     def delete_ballast(self, subject: str, name: str) -> None:
@@ -392,7 +396,7 @@ class StoreOnVolume(Store, Protocol):
 
 
 class AreaView(Protocol):
-    """The directory of an area, as this host sees it. A run checks that all hosts see the same directory."""
+    """The directory of an area, as one host sees it. A run checks that all hosts see the same directory."""
 
     @property
     def is_directory(self) -> bool:
@@ -415,29 +419,29 @@ class AreaView(Protocol):
         """The device of the directory's file system in the kernel's form ``major:minor``. Raises OSError."""
 
     def shown(self, sign: Marker) -> AbstractContextManager[str]:
-        """During a ``with`` block, show a file to other hosts.
+        """Show the marker file ``sign`` to other hosts during a ``with`` block.
 
-        Yield an empty text, or the reason if this is impossible.
+        Yield an empty text, or the reason why the file cannot be created.
         """
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for another host's file for at most ``seconds``.
+        """Look for another host's marker file ``sign`` for at most ``seconds``.
 
-        Return an empty text, or the reason why it was not found.
+        Return an empty text if the file was found, otherwise the reason.
         """
 
 
 class NamesDirectory(Protocol):
-    """A directory for many empty files. Paths are relative to it; an empty path is the directory itself.
+    """A directory for many empty files. Paths are relative to the directory; an empty path is the directory itself.
 
-    Every method is one call on the target. It raises OSError.
+    Every method is one call on the target, and may raise OSError.
     """
 
     def make_directory(self, path: str) -> None:
-        """Create a directory, which must not exist."""
+        """Create a directory. The directory must not exist."""
 
     def create(self, path: str) -> None:
-        """Create an empty file, which must not exist, and close it."""
+        """Create an empty file, and close it. The file must not exist."""
 
     def has_name(self, path: str) -> bool:
         """Return whether the target finds a path."""
@@ -453,7 +457,7 @@ class NamesDirectory(Protocol):
 
 
 class StoreOfPaths(Store, Protocol):
-    """A store with paths: its files become durable by fsync, and its snapshots are directories."""
+    """A store whose files have paths. Files become durable by fsync, and snapshots are directories."""
 
     def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
         """Fsync the checkpoint's directory, so that the names of this host's files become durable.
@@ -465,21 +469,21 @@ class StoreOfPaths(Store, Protocol):
         """Return a view of the area's directory from this host."""
 
     def names_directory(self, name: str) -> NamesDirectory:
-        """Return a directory at the top of the area, which need not exist yet."""
+        """Return an object for a directory at the top of the area. The directory may not exist yet."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
         """Fsync a new test file; return how many of its bytes were not on the device before and after the fsync.
 
-        The counts come from the kernel. Raises OSError.
+        The counts are based on counters of the kernel. Raises OSError.
         """
 
     def replaced(self) -> str:
-        """Return a sentence if another directory has replaced the run's directory; empty if not."""
+        """Return a sentence if another directory has replaced the run's directory; return an empty text if not."""
 
     def clone(self, stated: str) -> tuple[Store, str]:
-        """Return the area in the snapshot directory ``stated``, and the reason why it is not a snapshot on this host.
+        """Return (the area in the snapshot directory ``stated``, reason).
 
-        The reason is empty for a snapshot.
+        The reason states why ``stated`` is not a snapshot on this host. It is empty if ``stated`` is a snapshot.
         """
 
 
@@ -490,11 +494,11 @@ class TierStore(Store, Protocol):
         """Create the area, unless it exists on this host. One rank of each host calls this method."""
 
     def leave(self, subjects: Collection[str]) -> None:
-        """Remove this host's area if `settle` created it, with all files of these subjects."""
+        """If `settle` created this host's area, remove it with all files of ``subjects``."""
 
 
 class WrappedDraft:
-    """Base of drafts with their own way to create files. Another draft, ``draft``, seals, commits and aborts."""
+    """Base class of drafts that create files in their own way. Another draft, ``draft``, seals, commits and aborts."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft

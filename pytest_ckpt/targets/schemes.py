@@ -27,9 +27,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, TargetSpec]:
-    """Return all types of targets by scheme: built-in types, types of installed packages, and ``rows``.
+    """Return {scheme: type of target}: built-in types, types from installed packages, and ``rows``.
 
-    ``rows`` are types that plugins add. Raises UsageError for an invalid type, or if two types have the same scheme.
+    ``rows`` are types that plugins add. UsageError is raised for an invalid type, or if two types have the same scheme.
     """
     known = dict(TARGETS)
     for point in importlib.metadata.entry_points(group=GROUP):
@@ -50,7 +50,7 @@ def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, Tar
 
 
 def add_target(known: dict[str, TargetSpec], found: object, plugin: str) -> None:
-    """Add a plugin's type of target to ``known``. Raises UsageError if it is invalid, or if its scheme is in use."""
+    """Add a plugin's type of target to ``known``. Raises UsageError for an invalid type, or if its scheme is in use."""
     if not isinstance(found, TargetSpec) or not _SCHEME.fullmatch(f"{found.scheme}://"):
         raise UsageError(
             f"{plugin} brings {found!r:.80} as a target.", "Return a TargetSpec with a scheme, such as scheme='array'."
@@ -87,7 +87,7 @@ def check_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = 
 
 
 def leftovers_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = NO_ACCESS) -> list[Leftover]:
-    """Return the remains of earlier runs on a target, collected in another process.
+    """Return the files and directories of earlier runs on a target, collected in another process.
 
     Raises NoAnswerError or RefusedError.
     """
@@ -103,7 +103,7 @@ def _in_time(what: str, spec: TargetSpec, text: str, seconds: float, access: Acc
 
 
 def perform_request(request: Mapping[str, Any]) -> Any:
-    """Perform a request of `check_in_time` or `leftovers_in_time`. Their child process calls this function."""
+    """Perform a request of `check_in_time` or `leftovers_in_time`, in the child process that they start."""
     spec, access = from_plain(TargetSpec, request["spec"]), from_plain(Access, request["access"])
     target = create_target(spec, request["text"], access)
     if request["what"] == "leftovers":

@@ -1,12 +1,13 @@
 """Calls on storage that may not answer, made in a child process with a timeout.
 
-A call that hangs cannot be interrupted, and its process cannot be killed until the storage answers. So the caller waits
-for its child for a limited time, and then continues without it. The controller's own process never calls a target.
+A call that hangs cannot be interrupted, and its process cannot be killed until the storage answers. The caller
+therefore waits for a child process for a limited time, and then continues without the child's result. The controller's
+own process never calls a target.
 
 `call_in_time` starts a new interpreter (``python -m pytest_ckpt.targets.timed_calls``), for any target. Its timeout
 begins after the imports, so a slow start on a busy host is not counted. `watched` forks a child, for calls on a file
-system. The forked child needs no imports and starts within milliseconds. It closes all inherited descriptors, so a
-child that hangs for ever keeps no connection open.
+system. The forked child needs no imports and starts within milliseconds. It closes all inherited descriptors, so that a
+child that hangs permanently keeps no connection open.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _TRIES = 3
 
 
 class NoAnswerError(Exception):
-    """The target did not answer in time; ``pid`` is the process that is blocked in the call."""
+    """The target did not answer within the timeout. ``pid`` is the process that is blocked in the call."""
 
     def __init__(self, pid: int, seconds: float) -> None:
         super().__init__(f"the target did not answer for {seconds:g} s; process {pid} waits for it and cannot be ended")
@@ -58,7 +59,7 @@ class NoAnswerError(Exception):
 
 
 class RefusedError(Exception):
-    """The call failed. ``remedy`` is the action for the user, if known."""
+    """The call failed. ``remedy`` is what the user can do; empty if unknown."""
 
     def __init__(self, what: str, remedy: str = "") -> None:
         super().__init__(what)
@@ -66,11 +67,11 @@ class RefusedError(Exception):
 
 
 def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iterable[str] = ()) -> Any:
-    """Call ``module:function`` in a new process and return its answer. Argument and answer are plain JSON types.
+    """Call the function ``reference`` (``module:function``) in a new process; return its result.
 
-    The ``seconds`` begin when the process has imported the function and the ``imports`` (``module:name``). Raises
-    NoAnswerError after this time. Raises RefusedError if the function raises an error, or if the process does not
-    start.
+    ``argument`` and the result are plain JSON types. ``imports`` are further names (``module:name``) that the process
+    imports first. The ``seconds`` begin after all imports. If the function does not return within ``seconds``,
+    NoAnswerError is raised. If the function raises an error or the process does not start, RefusedError is raised.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as begun:
@@ -113,7 +114,7 @@ def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iter
 
 
 def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill a process that is blocked in a call, without waiting for its end. A thread reaps it later."""
+    """Kill a process that is blocked in a call, without waiting for its end. A thread reaps the process later."""
     process.kill()
     threading.Thread(target=process.communicate, daemon=True).start()
 
@@ -138,7 +139,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def answers_within(seconds: float) -> Iterator[None]:
-    """During a ``with`` block, use ``seconds`` as the timeout of `watched` calls, limited to the default."""
+    """Use ``seconds`` as the timeout of `watched` calls during a ``with`` block, but at most the default timeout."""
     before = _seconds.set(min(seconds, DEFAULT_SECONDS))
     try:
         yield
@@ -149,10 +150,10 @@ def answers_within(seconds: float) -> Iterator[None]:
 def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0, tries: int = _TRIES) -> Answer:
     """Call a function in a forked child; return its result, or raise its UsageError or OSError.
 
-    ``name`` is the name of the storage in errors. ``more_seconds`` are added to the timeout, for a call that itself
-    waits. If the child is killed (by the OOM killer or an operator), the storage is not the cause. The call is then
-    repeated, up to ``tries`` calls in total. Raises UsageError if the storage does not answer, or if every child is
-    killed.
+    ``name`` is the name of the storage in error messages. ``more_seconds`` are added to the timeout, for a function
+    that itself waits. If the child is killed (by the OOM killer or an operator), the storage is not the cause. The
+    function is then called again, up to ``tries`` calls in total. Raises UsageError if the storage does not answer, or
+    if every child is killed.
     """
     for _ in range(tries):
         data, process, exit_code = _watched_once(name, call, _seconds.get() + more_seconds)
@@ -166,7 +167,7 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0,
 
 
 def _watched_once(name: str, call: Callable[[], Any], seconds: float) -> tuple[bytes, int, int]:
-    """Return the pickled result of a call, the pid of its child, and the exit code.
+    """Call a function in a forked child; return (pickled result, pid of the child, exit code).
 
     If the child was killed, the result is empty and the exit code is not 0.
     """
@@ -200,7 +201,7 @@ def _watched_once(name: str, call: Callable[[], Any], seconds: float) -> tuple[b
 
 
 def _result(data: bytes) -> Any:
-    """Return the result that a child wrote, or raise its UsageError or OSError.
+    """Return the result that a child wrote, or raise the child's UsageError or OSError.
 
     Any other error of the child is raised as RuntimeError.
     """
@@ -215,7 +216,10 @@ def _result(data: bytes) -> Any:
 
 
 def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signals]) -> NoReturn:
-    """In the child: perform the call, write the result, and end. ``mask`` is the signal mask for the call."""
+    """In the child, call the function, write the result to the pipe ``writing``, and end the process.
+
+    ``mask`` is the signal mask during the call.
+    """
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # On SIGTERM, the exit removes temporary files of the call.
@@ -264,10 +268,10 @@ def _read_all(descriptor: int, seconds: float) -> bytes | None:
 
 
 def _reap(process: int, *, has_ended: bool) -> int:
-    """Return the exit code of a child (negative: signal number) after its end.
+    """Return the exit code of a child; it is negative if a signal ended the child.
 
-    If the child has written its result (``has_ended``), wait for its end. If not, send SIGTERM, then SIGKILL after 2 s.
-    A thread then reaps the child when the storage answers its call.
+    If the child has written its result (``has_ended``), wait for its end. If not, send SIGTERM, and after 2 s SIGKILL.
+    In this case a thread waits for the child, because the child ends only when the storage answers.
     """
     if has_ended:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

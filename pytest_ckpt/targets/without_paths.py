@@ -60,7 +60,7 @@ class SourceFile(io.RawIOBase):
 
 
 class StoreWithoutCache:
-    """Base of stores without directories whose clients cache neither data nor names."""
+    """Base class of stores that have no directories and whose clients cache neither data nor names."""
 
     def is_prepared(self, subject: str) -> bool:
         """Return True, because the target has no directories."""
@@ -99,7 +99,7 @@ class StoreWithoutCache:
 
 
 class DraftWithoutPaths:
-    """Base of drafts on targets without local paths. Libraries cannot write files in such a draft."""
+    """Base class of drafts on targets without local paths. Libraries cannot write files in such a draft."""
 
     def location(self) -> str:
         """Raise NotImplementedError, because the target has no paths."""

@@ -24,7 +24,7 @@ Address = tuple[str, int]
 def own_addresses() -> list[str]:
     """Return the addresses at which other hosts can reach this host, IPv4 first.
 
-    Loopback and link-local addresses are omitted, because they do not lead here from other hosts.
+    Loopback and link-local addresses are omitted, because other hosts cannot reach this host by them.
     """
     texts = [*_of_version_4(), *_of_version_6()]
     return [text for text in dict.fromkeys(texts) if _means_this_host(ipaddress.ip_address(text))]
@@ -36,7 +36,7 @@ def to_text(addresses: list[Address]) -> str:
 
 
 def from_text(text: str) -> list[Address]:
-    """Return the addresses from the text of `to_text`. Raises ValueError."""
+    """Return the addresses in a text that `to_text` returned. Raises ValueError for another text."""
     pairs = [word.rpartition(":") for word in text.split(",")]
     return [(host.strip("[]"), int(port)) for host, _, port in pairs]
 
@@ -68,7 +68,8 @@ def _of_version_6() -> list[str]:
 def bound_within(ports: tuple[int, int] | None, backlog: int) -> socket.socket:
     """Return a socket that listens on the first free port of the range ``ports``. None: the kernel chooses the port.
 
-    Several launches may share a range. Raises UsageError if no port of the range is free.
+    ``backlog`` is the length of the queue of new connections. Several launches may use the same range. Raises
+    UsageError if no port of the range is free.
     """
     if ports is None:
         return _bound(0, backlog)

@@ -37,11 +37,11 @@ _PROBES = 6
 
 
 class NoConnection(Exception):  # noqa: N818 - the name states what is missing
-    """No process that knows the secret answers. The message contains the reason and the remedy."""
+    """No process that knows the secret answers, so there is no connection. The message states reason and remedy."""
 
 
 class Caller:
-    """A connection to the process that started this process through a launcher, opened by `call`."""
+    """A connection, opened by `call`, to the process that started this process through a launcher."""
 
     def __init__(self, link: socket.socket, seal: Seal, unframed: FrameReader) -> None:
         self._link = link
@@ -61,13 +61,13 @@ class Caller:
         return self._unframed.message()
 
     def has_more(self) -> bool:
-        """Return whether unread data or the end of the connection have arrived."""
+        """Return whether a message or other unread data has arrived, or the connection has ended."""
         return self._unframed.is_complete() or bool(select.select([self._link], [], [], 0)[0])
 
     def set_timeout(self, seconds: float) -> None:
-        """End the connection if the other host does not acknowledge data or keep-alive probes for ``seconds``.
+        """Let the connection end if the other host does not acknowledge data or keep-alive probes for ``seconds``.
 
-        Without this limit, a process that is cut off from the network would wait for about 15 minutes.
+        Without this limit, a process that is disconnected from the network would wait for about 15 minutes.
         """
         each = max(1, int(seconds / _PROBES))
         options = {
@@ -97,7 +97,8 @@ class Caller:
 def call() -> Caller:
     """Connect to the addresses in the environment; return the first connection to a process that knows the secret.
 
-    The variables are removed from the environment, because child processes do not need the secret. Raises NoConnection.
+    The variables with addresses and secret are removed from the environment, because child processes do not need the
+    secret. Raises NoConnection.
     """
     text, secret = (os.environ.pop(name, "") for name in (CONTROLLER, SECRET))
     if not (text and secret):

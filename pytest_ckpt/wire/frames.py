@@ -1,9 +1,9 @@
-"""Authenticated messages on a stream: the length of each message, the message, and its tag.
+"""Authenticated messages on a stream. For each message, the stream contains its length, the message and its tag.
 
-The tag is an HMAC-SHA-256 of sequence number and message. It detects changed, repeated, omitted and added messages.
-Each direction of a connection has a separate key. Messages are not encrypted. They contain no credentials of the
-storage; a job contains the token of the network streams (`wire.streams`). This module imports only the standard
-library, because second clients use it.
+The tag is an HMAC-SHA-256 of the sequence number and the message. The tag detects changed, repeated, omitted and added
+messages. Each direction of a connection has a separate key. Messages are not encrypted. Messages contain no credentials
+of the storage, but the message with a job contains the token of the network streams (`wire.streams`). This module
+imports only the standard library, because second clients use it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Seal:
 
 
 def seals(secret: bytes, nonces: bytes) -> tuple[Seal, Seal]:
-    """Return the two seals of a connection: for messages from the connecting process, and for messages to it.
+    """Return the two seals of a connection: (for messages from the connecting process, for messages to it).
 
     ``nonces`` are random bytes; each side has chosen half of them.
     """

@@ -67,7 +67,7 @@ class Connection:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether bytes wait to be sent."""
+        """Whether some bytes of messages have not been sent yet."""
         return bool(self._unsent)
 
     def send(self, message: Any) -> None:
@@ -76,7 +76,10 @@ class Connection:
         self.flush()
 
     def flush(self) -> None:
-        """Send the bytes that the network accepts now. If the connection is closed, discard them."""
+        """Send the unsent bytes that the network accepts now.
+
+        If the connection is closed or fails, all unsent bytes are discarded.
+        """
         if self.link.fileno() < 0:
             self._unsent.clear()
             return
@@ -118,12 +121,12 @@ class Connection:
 class Listener:
     """Accepts connections while it is open. The descriptor `fileno` is readable when `take_messages` has work to do.
 
-    With ``only_this_host``, it listens on the loopback interface only. Without it, it listens on the first free port of
-    ``ports``, or on a port that the kernel chooses. ``callers`` is the expected number of connections. Raises
-    UsageError if no port is free.
+    If ``only_this_host`` is true, the listener uses the loopback interface only. Otherwise it listens on the first free
+    port of ``ports``, or, if ``ports`` is None, on a port that the kernel chooses. ``callers`` is the expected number
+    of connections. Raises UsageError if no port is free.
 
-    A peer must prove within 10 s that it knows the secret, or it is disconnected. If there are too many unauthenticated
-    peers or no free descriptors, the oldest unauthenticated peer is disconnected.
+    A peer that does not prove within 10 s that it knows the secret is disconnected. If there are too many connections
+    or no free descriptors, the oldest unauthenticated peer is disconnected.
     """
 
     def __init__(self, *, only_this_host: bool = False, callers: int = 1, ports: tuple[int, int] | None = None) -> None:
@@ -144,7 +147,7 @@ class Listener:
         self._unauthenticated: dict[Connection, None] = {}
 
     def __enter__(self) -> Listener:
-        """Return this listener, which already listens."""
+        """Return this listener. It listens since its creation."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -157,7 +160,7 @@ class Listener:
         return {CONTROLLER: to_text(self._addresses), SECRET: self._secret.hex()}
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on."""
+        """Return the descriptor that a selector can wait on."""
         return self._selector.fileno()
 
     def take_messages(self) -> list[tuple[Connection, Any]]:
@@ -262,10 +265,10 @@ def _bound_here() -> socket.socket:
 
 
 def _seconds_since_last_segment(link: socket.socket) -> float:
-    """Return the time in seconds since the peer's last acknowledgement arrived; on a closed connection, since its FIN.
+    """Return the seconds since the last acknowledgment from the peer; on a closed connection, since the peer's FIN.
 
-    If several connections are found closed together, this time shows which was closed first. The resolution is a kernel
-    tick, 1 to 10 ms. Raises OSError.
+    If several connections are closed when they are read, this time shows which one was closed first. The resolution is
+    a kernel tick, 1 to 10 ms. Raises OSError.
     """
     (milliseconds,) = struct.unpack_from("=I", link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60), _LAST_ACK_RECV)
     return float(milliseconds) / 1000

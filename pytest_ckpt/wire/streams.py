@@ -37,9 +37,9 @@ class StreamListener:
         self.addresses = tuple(own_addresses())
 
     def accepted(self, seconds: float) -> list[socket.socket]:
-        """Wait up to ``seconds`` for all streams from a peer that knows the token; return them, or an empty list.
+        """Wait up to ``seconds`` for all streams from peers that know the token. Return all streams, or an empty list.
 
-        Other peers are disconnected.
+        Peers that do not know the token are disconnected.
         """
         links: list[socket.socket] = []
         end = time.monotonic() + seconds
@@ -59,7 +59,7 @@ class StreamListener:
 
 
 def connected(token: bytes, addresses: Sequence[str], port: int) -> list[socket.socket]:
-    """Return all streams to another host; empty if no peer that knows the token answers.
+    """Open all streams to another host and return them; empty if no peer that knows the token answers.
 
     The addresses are tried in order.
     """
@@ -97,7 +97,8 @@ def sent(links: Sequence[socket.socket], seconds: float) -> None:
 def received(links: Sequence[socket.socket], seconds: float) -> float | None:
     """Receive on all streams until they end; return their total throughput in bytes per second.
 
-    The first quarter of the time is not measured, because a stream starts slowly. None if no bytes arrived after it.
+    The first quarter of ``seconds`` is not measured, because a stream starts slowly. The result is None if no bytes
+    arrive after the first quarter.
     """
     counts: list[int] = []
     began = time.monotonic()
@@ -118,10 +119,10 @@ def received(links: Sequence[socket.socket], seconds: float) -> float | None:
 
 
 def send_and_receive(links: Sequence[socket.socket], seconds: float, *, sends_first: bool) -> float | None:
-    """Send on all streams, and receive on them. Return the receive throughput in bytes per second.
+    """Send on all streams, and receive on all streams. Return the throughput of receiving in bytes per second.
 
-    With ``sends_first``, send before receiving; without it, receive first. Exactly one of the two hosts sends first.
-    The result is None if no bytes were measured.
+    If ``sends_first`` is true, send before receiving; otherwise receive first. Exactly one of the two hosts must send
+    first. The result is None if no bytes were measured.
     """
     if sends_first:
         sent(links, seconds)
@@ -159,7 +160,7 @@ def _all_or_close(links: list[socket.socket]) -> list[socket.socket]:
 
 
 def _is_known(link: socket.socket, token: bytes, seconds: float) -> bool:
-    """Return whether the peer knows the token. Both sides exchange proofs that do not reveal the token."""
+    """Exchange proofs with a peer that do not reveal the token; return whether the peer knows the token."""
     link.settimeout(min(seconds, _PROOF_SECONDS))
     nonce = secrets.token_bytes(_NONCE_BYTES)
     with contextlib.suppress(OSError, EOFError):

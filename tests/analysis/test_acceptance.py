@@ -59,16 +59,19 @@ def test_sampling_plans_with_misses_are_those_of_published_tables(confidence, sh
 
 
 def at_most(misses, trials, missed):
-    """Return the exact probability of at most ``misses`` misses, if one trial misses with probability ``missed``."""
+    """Return the exact probability of at most ``misses`` misses in ``trials`` trials.
+
+    ``missed`` is the probability that one trial misses.
+    """
     return sum(math.comb(trials, i) * missed**i * (1 - missed) ** (trials - i) for i in range(misses + 1))
 
 
 @given(st.integers(500, 999), st.integers(500, 999), st.integers(0, 12))
 def test_a_sampling_plan_is_the_smallest_that_shows_it_by_the_exact_binomial(confidence, share, misses):
-    """The plan's number of trials is the smallest that keeps the risk of a wrong pass at most 1 - confidence.
+    """A sampling plan has the smallest number of trials whose risk of a wrong pass is at most 1 - ``confidence``.
 
-    A wrong pass: storage with exactly ``share`` of its operations within the limit passes. ``share`` and ``confidence``
-    are in thousandths.
+    In a wrong pass, storage passes although only ``share`` of its operations are within the limit. ``share`` and
+    ``confidence`` are in thousandths.
     """
     trials = trials_for(share / 1000, confidence / 1000, misses)
     missed, risk = Fraction(1000 - share, 1000), Fraction(1000 - confidence, 1000)

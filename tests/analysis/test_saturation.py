@@ -63,7 +63,7 @@ def test_too_few_counts_are_refused() -> None:
 def test_intervals_hold_the_truth() -> None:
     """At least 88 % of the projected intervals contain the true rate.
 
-    benchmarks/ contains a program that repeats this with 1,000 arrays.
+    ``benchmarks/projection.py`` repeats this test with 1,000 arrays.
     """
     shapes = ("ceiling", "contention", "coherency")
     found = [(shape, project(measured(shape, 0.05, seed), 128)) for seed in range(examples(40)) for shape in shapes]

@@ -40,7 +40,7 @@ def noisy(rng, count, *, spread=0.05, slow=1.0):
 
 
 def by_enumeration(before, after):
-    """Compute the two-sided probability of the rank test by enumerating all assignments of the values."""
+    """Return the two-sided probability of the rank test, by enumerating all assignments of values to the two groups."""
     whole = sorted([*before, *after])
     seen = sum(a > b for a in after for b in before)
     pairs = len(before) * len(after)
@@ -59,7 +59,7 @@ def test_the_rank_test_is_exact(values, cut):
 
 
 def test_a_published_value():
-    """Mann and Whitney's own table: n = 3, m = 3, U = 0 has a one-sided probability of 0.05."""
+    """In Mann and Whitney's own table, n = 3, m = 3 and U = 0 have a one-sided probability of 0.05."""
     assert rank_test([1, 2, 3], [4, 5, 6]) == pytest.approx(0.1)
     assert rank_test(range(10), range(10, 20)) == pytest.approx(2 / math.comb(20, 10))
 
@@ -71,7 +71,7 @@ def test_ties_are_no_evidence():
 
 @pytest.mark.parametrize("spread", [0.005, 0.05, 0.3])
 def test_an_unchanged_noisy_series_raises_fewer_false_alarms_than_promised(spread):
-    """Fewer than 1 % of unchanged series raise an alarm, at each level of noise. The seed is fixed."""
+    """Of noisy series without a change, fewer than 1 % raise an alarm, at each level of noise. The seed is fixed."""
     rng = random.Random(f"unchanged {spread}")
     alarms = sum(find_change(noisy(rng, 61, spread=spread)) is not None for _ in range(SERIES))
     assert alarms / SERIES < 0.01
@@ -87,7 +87,7 @@ def test_a_short_series_raises_no_more_of_them(before):
 @pytest.mark.thorough
 @pytest.mark.parametrize("spread", [0.02, 0.05])
 def test_daily_runs_over_a_year_rarely_give_a_false_alarm(spread):
-    """Of 60 simulated years without a change, evaluated on each of 365 days, at most three raise an alarm.
+    """Of 60 simulated years without a change, evaluated on each of 365 days, at most three years raise an alarm.
 
     No alarm reports a slowdown of 10 % or more. The seed is fixed.
     """
@@ -104,9 +104,9 @@ def test_daily_runs_over_a_year_rarely_give_a_false_alarm(spread):
 
 @pytest.mark.parametrize(("before", "runs"), [(22, 5), (12, 8), (8, 13), (6, 21)])
 def test_a_clear_change_shows_as_soon_as_it_can(before, runs):
-    """With ``before`` runs before a change and ``runs`` runs after it, the change is reported, as documented.
+    """A change is reported if there are ``before`` runs before it and ``runs`` runs after it, as documented.
 
-    With one run fewer before or after the change, it is not reported.
+    With one run fewer before or after the change, the change is not reported.
     """
     quiet = [1.0 + i * 7 % 11 / 1000 + i / 1e6 for i in range(before + runs)]
     series = quiet[:before] + [1.2 * v for v in quiet[before:]]
@@ -132,7 +132,7 @@ def test_a_series_that_is_too_short_shows_nothing_and_one_that_is_just_not_does(
     ],
 )  # fmt: skip
 def test_a_real_slowdown_is_found_through_noise(spread, slow, runs, share):
-    """A slowdown is found ``runs`` nights after it began in at least ``share`` of 300 noisy series, as documented."""
+    """In at least ``share`` of 300 noisy series, a slowdown is reported ``runs`` nights after its start, as documented."""
     rng = random.Random(5)
     found = [
         find_change(noisy(rng, 40, spread=spread) + noisy(rng, runs, spread=spread, slow=slow)) for _ in range(300)
@@ -235,7 +235,7 @@ def test_equal_ranks_give_equal_bounds_and_too_few_times_give_none() -> None:
 
 
 def test_few_slow_ranks_widen_the_interval_and_one_slow_rank_gives_none() -> None:
-    """The interval is wider if two ranks are slow than if all eight are; one slow rank gives no interval."""
+    """Two slow ranks of eight give a wider interval than eight slow ranks. One slow rank gives no interval."""
     chance = random.Random("slow server")
 
     def found(slow: int):

@@ -1,4 +1,4 @@
-"""Simulated training runs agree with the closed form. Their times add up, and the same seed repeats the result."""
+"""Simulated training runs agree with the closed formula, their times add up, and the same seed repeats the result."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_failures_that_come_together_keep_their_mean(arrivals) -> None:
 def test_failures_that_come_together_lose_less_work() -> None:
     """At the same mean time between failures, bursts of failures lose less work than independent failures.
 
-    A failure soon after another failure loses little work.
+    A failure shortly after another failure loses little work.
     """
     mttf, interval = 10_000.0, 2_000.0
     alone = simulated(constant(20.0, 10.0), mttf, interval)

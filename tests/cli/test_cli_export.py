@@ -19,7 +19,10 @@ TIMES = ("SAVE", "LOAD", "REPEAT")
 
 
 def committed(measurement, seconds=0.75):
-    """Return the measurement with ``seconds`` added to each save, as if rank 0 committed after the slowest rank."""
+    """Return a copy of the measurement with ``seconds`` added to each save.
+
+    This simulates that rank 0 commits ``seconds`` after the slowest rank has finished.
+    """
     operations = [
         dataclasses.replace(o, seconds=o.seconds + seconds) if o.kind == "save" else o for o in measurement.operations
     ]
@@ -28,9 +31,9 @@ def committed(measurement, seconds=0.75):
 
 @pytest.fixture
 def exported(tmp_path, capsys):
-    """Return a function that makes a full run, exports it, and runs ``judge`` on the export.
+    """Return a function that writes a full run, exports it, and runs ``judge`` on the export.
 
-    It returns the run's report, the exported directory, and the output of ``judge``.
+    The returned function returns (the run's report, the exported directory, the output of ``judge``).
     """
 
     def run(name="run", **message):

@@ -56,9 +56,9 @@ def test_network_and_ceiling_bound_what_is_not_determined(project) -> None:
 
 @pytest.fixture(scope="module")
 def grown_run(tmp_path_factory):
-    """Directory of one run that measured 1, 2, 4 and 8 of its ranks.
+    """Directory of one run with 8 ranks, of which 1, 2, 4 and 8 were measured in turn.
 
-    Its rates stop growing at 2 GB/s. The vendor states a maximum of 3 GB/s.
+    The rates do not exceed 2 GB/s. The vendor states a maximum of 3 GB/s.
     """
     directory = tmp_path_factory.mktemp("grown") / "run"
     options = {"ckpt_ranks": "8", "ckpt_suite": "performance,scaling", "ckpt_vendor_max_rate": "3GB/s"}
@@ -85,9 +85,9 @@ def test_one_run_that_grew_its_clients_is_enough(grown_run, capsys) -> None:
 
 
 def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directories, capsys) -> None:
-    """The rates of a run with one rank are listed with the first run's rates for one client.
+    """If a run with one rank is projected together with ``grown_run``, its rates are added to those for one client.
 
-    The lists for other numbers of clients are unchanged.
+    The rates for other numbers of clients do not change.
     """
     alone, both = rows_of(capsys, grown_run)["save"], rows_of(capsys, grown_run, directories[0])["save"]
     added = len(both["rates"]["1"]) - len(alone["rates"]["1"])

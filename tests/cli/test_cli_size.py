@@ -31,7 +31,7 @@ def size(capsys):
 
 @pytest.fixture
 def rows(size):
-    """Return a function that runs ``pytest-ckpt size --json`` and returns the document's rows."""
+    """Return a function that runs ``pytest-ckpt size --json`` and returns the rows of the printed document."""
     return lambda *arguments: json.loads(size("--json", *arguments))["rows"]
 
 
@@ -87,7 +87,7 @@ def test_a_row_for_each_model_and_cluster_and_a_formula_for_each_figure(size, ro
 
 @pytest.mark.parametrize("budget", ["1%", "2%"])
 def test_all_load_budgets_are_shown_whichever_is_chosen(size, budget: str) -> None:
-    """The same four load budgets are shown, whichever budget is chosen."""
+    """The same four load budgets are shown for each chosen ``budget``."""
     text = size("--cluster=16000", "--model=llama3-405b", f"--ckpt-load-budget={budget}")
     words = "102 GB/s in 55.7 s 51 GB/s in 111 s 25.5 GB/s in 3.71 min 10.2 GB/s in 9.28 min"
     assert words in " ".join(text.split())

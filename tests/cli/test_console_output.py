@@ -77,9 +77,9 @@ def test_a_plan_from_files_that_hold_it(what, text, tmp_path, capsys):
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_no_command_prints_past_it(module):
-    """Each ``print`` of a command gets the result of ``json.dumps`` or ``printable``.
+    """Each call of ``print`` in a command prints the result of ``json.dumps`` or ``printable``.
 
-    Both escape control characters.
+    These two functions escape control characters.
     """
     passed = ("json.dumps(", "printable(")
     for call in ast.walk(ast.parse(module.read_text())):

@@ -1,4 +1,4 @@
-"""The library transformers counts the same parameters and shards of a model as our own model families."""
+"""The library transformers counts the same parameters and shards for a model as our own model families."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ print(json.dumps({name: answer_of(given) for name, given in json.load(sys.stdin)
 
 
 def answers_to(configs: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of `answer_of` to each configuration, by name.
+    """Return {name: answer of `answer_of`} for the configurations ``configs``, which are {name: configuration}.
 
-    One process answers all of them, because importing the library takes seconds.
+    One process answers for all configurations, because importing the library takes seconds.
     """
     given = json.dumps(configs)
     done = subprocess.run(
@@ -71,7 +71,7 @@ def listed(library) -> dict[str, Any]:
 
 @pytest.fixture
 def by_library(listed, monkeypatch, tmp_path):
-    """Return a function that builds the model of a listed configuration from the library's recorded counts."""
+    """Return a function that builds the model of a public configuration from the library's recorded answer."""
 
     def count(name: str, config: dict[str, Any], parallel: str = "dp=8,zero=3") -> Model:
         file = tmp_path / "public.json"
@@ -254,9 +254,9 @@ NESTED = {
 @needs_library
 @pytest.mark.thorough
 def test_any_change_of_a_configuration_is_counted_or_refused_in_a_sentence() -> None:
-    """Randomly changed configurations are counted, or refused by a message without Python terms.
+    """The library counts a randomly changed configuration, or a message without Python terms refuses it.
 
-    Only this test passes such files to the library: the fuzzers in tests/support/fuzz start no process.
+    Only this test passes changed configurations to the library: the fuzzers in tests/support/fuzz start no process.
     """
     changed: dict[str, dict[str, Any]] = {}
     for number in range(120):
@@ -271,7 +271,10 @@ def test_any_change_of_a_configuration_is_counted_or_refused_in_a_sentence() -> 
 
 
 def refusals_by_name(configs: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return the message that refuses each configuration, by name; empty if the library counts it."""
+    """Return {name: refusal message} for ``configs``.
+
+    The message is empty if the library counts the configuration or does not know its type.
+    """
     said = {}
     for what, answer in answers_to(configs).items():
         said[what] = ""

@@ -1,4 +1,4 @@
-"""Model files of users (TOML or config.json): known models have their published sizes, mistakes give clear messages."""
+"""Model files of users (TOML or config.json): known models have their published sizes; mistakes give clear messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ tensors = [[256, 64], [7]]
 
 @pytest.fixture(autouse=True)
 def without_the_library(monkeypatch) -> None:
-    """Use only our own model families, even if transformers is installed. test_library_models.py tests the library."""
+    """Use only our own model families, even if transformers is installed.
+
+    The module test_library_models.py tests the library.
+    """
     monkeypatch.setattr(library_models, "is_installed", lambda: False)
 
 
@@ -368,7 +371,7 @@ def test_any_value_in_a_configuration_is_taken_or_refused(tmp_path_factory, data
 @given(data=st.data())
 @settings(deadline=None)
 def test_any_kept_definition_is_taken_or_refused(tmp_path_factory, data: st.DataObject) -> None:
-    """A model definition in an untrusted report gives the model with the recorded digest, or an error."""
+    """A changed model definition in a report gives the model with the recorded digest, or an error."""
     file = tmp_path_factory.mktemp("models") / "a.toml"
     file.write_text(SMALL + PARALLEL)
     (model,) = resolve({"ckpt_model": str(file)}, {}).models

@@ -210,7 +210,10 @@ def test_a_typing_error_in_a_value_gets_a_suggestion(key, typo, meant):
 
 @pytest.mark.parametrize("slots", ["²8", "٣", "0", "-1", "1_0", "9" * 5000, " 8x"])
 def test_slots_are_digits_that_anybody_reads(slots):
-    """Only ASCII digits are accepted. `str.isdigit` also accepts a superscript 2, on which `int` fails."""
+    """Only ASCII digits are accepted as slots.
+
+    `str.isdigit` would also accept a superscript 2, which `int` cannot convert.
+    """
     with pytest.raises(ValueError, match="is not host:slots, such as node1:8"):
         parsers.read_hosts(f"node1:{slots}")
 

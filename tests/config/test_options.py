@@ -57,9 +57,9 @@ def origin(of, key):
 
 
 def refused(key, file, text):
-    """Write ``text`` to ``file``, set option ``key`` to this file, and return the message that refuses it.
+    """Write ``text`` to ``file``, set option ``key`` to this file, and return the message that refuses the file.
 
-    Checks that the message names the file.
+    The message must name the file.
     """
     file.write_text(text)
     with pytest.raises(UsageError) as refusal:

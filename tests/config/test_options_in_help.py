@@ -12,7 +12,7 @@ from pytest_ckpt.facts.options import ACTIONS, GROUPS, OPTIONS, option_of, with_
 
 
 def one_line(text):
-    """Return the text without white space, because the help breaks lines at spaces and hyphens."""
+    """Return the text without any white space, because pytest's help breaks lines at spaces and hyphens."""
     return "".join(text.split())
 
 

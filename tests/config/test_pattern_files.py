@@ -1,4 +1,7 @@
-"""Invalid pattern files of a job: each mistake gives a clear message. The fuzzers found some of these files."""
+"""Invalid pattern files (recorded file calls of jobs): each mistake gives a clear message.
+
+The fuzzers found some of these files.
+"""
 
 from __future__ import annotations
 

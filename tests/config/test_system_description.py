@@ -19,7 +19,7 @@ NEEDED = [f"{table}.{fact.name}" for table, facts in FACTS.items() for fact in f
 
 
 def filled(text):
-    """Return the template with each example line uncommented, except the line for the picture."""
+    """Return the template ``text`` with each example line uncommented, except the line for the picture."""
     lines = (line for line in text.splitlines() if not line.startswith("# picture"))
     return "\n".join(line[2:] if " = " in line or line.startswith("# [[") else line for line in lines)
 

@@ -1,4 +1,4 @@
-"""Checks of bytes, memory mappings, copies and capabilities pass on correct storage and name each fault."""
+"""Checks of bytes, memory mappings, copies and capabilities pass on correct storage and report each fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DURABLE, ERRORS and LIVE pass on correct storage. Each fails if bytes, names or errors are lost."""
+"""DURABLE, ERRORS and LIVE pass on correct storage. Each of them fails if bytes, names or errors are lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ REMOVES_BY_NAME = "find POINT -depth ( -name *canary* -o -name created -o -name 
 
 
 def call_fails(call, error):
-    """Return Python code for a check to run first: a function of ``os`` raises ``error`` from its tenth call on."""
+    """Return Python code that a check runs first: from its tenth call on, the function ``call`` of ``os`` fails.
+
+    The error is ``error``, the name of an errno.
+    """
     return f"""
 import errno, os
 true, times = os.{call}, 0
@@ -140,9 +143,9 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
 @pytest.mark.thorough
 @pytest.mark.usefixtures("as_root")
 def test_a_command_that_removes_what_was_never_fsynced_is_no_power_cut(mount, create_home):
-    """DURABLE.power-cut detects a command that only imitates a power cut.
+    """DURABLE.power-cut fails if the command only imitates a power cut.
 
-    This command reads the list of acknowledged names and removes all other files.
+    The command in this test reads the list of acknowledged names and removes all other files.
     """
     point, home = mount("ext4", 96), create_home("witness")
     directory, witness, command = point / "directory", home / "witness", home / "cheat"
@@ -255,7 +258,7 @@ os.fsync = lambda fd: (time.sleep(0.5), true_fsync(fd))
 
 @pytest.fixture(scope="module")
 def mounted(create_home):
-    """A mounted FUSE target without faults. Tests can inject faults."""
+    """A mounted FUSE target that has no faults at first. Tests can inject faults."""
     need_fuse()
     with misbehaving(create_home("misbehaving")) as target:
         yield target
@@ -310,9 +313,9 @@ def test_a_target_that_misbehaves_is_reported_by_its_fault(check, fault, kind, t
 
 
 def cut_by(target, command, sabotage=""):
-    """Run DURABLE.power-cut with a shell command that does not cut the power; return the observation.
+    """Run DURABLE.power-cut with the shell command ``command``; return the observation, which must have no anomaly.
 
-    Checks that the observation has no anomaly.
+    ``sabotage`` is Python code that the check runs first.
     """
     words = f"--power-cut={shlex.join(['sh', '-c', command])}"
     seen = run_check("DURABLE.power-cut", target.path, words, "--power-cuts=1", share=0.1, sabotage=sabotage)

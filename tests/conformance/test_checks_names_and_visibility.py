@@ -1,4 +1,4 @@
-"""Checks of renames, visibility, staleness, races and names pass on correct storage and name each fault."""
+"""Checks of renames, visibility, staleness, races and names pass on correct storage and report each fault."""
 
 from __future__ import annotations
 
@@ -19,18 +19,24 @@ OURS = [name for name in BY_NAME if name.split(".")[0] in
 
 
 def agent(code):
-    """Return the command of an agent (a second client's process) that first runs ``code``, which makes it misbehave."""
+    """Return the command that starts an agent, a second client's process. The agent first runs ``code``.
+
+    ``code`` makes the agent misbehave.
+    """
     code = f"import os, time\n{code}\nfrom pytest_ckpt.conformance.agent import main; main()"
     return [sys.executable, "-c", code]
 
 
 def elsewhere(directory, code=""):
-    """Return check options for a second client: an agent on this host that first runs ``code``."""
+    """Return the options of a check for a second client in ``directory``.
+
+    The client is an agent on this host that first runs ``code``.
+    """
     return (f"--second-directory={directory}", f"--second-command={shlex.join(agent(code))}")
 
 
 def every_agent(code):
-    """Return Python code for a check to run first. Each agent that the check starts then runs ``code`` first."""
+    """Return Python code that a check runs first. Each agent that the check starts then runs ``code`` first."""
     return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
@@ -255,7 +261,10 @@ os.open = lambda path, flags, *mode: real(path, flags & ~os.O_APPEND, *mode)
 
 
 def patient(times):
-    """Return Python code for a check to run first: it sets ``GIVE_UP_TIMES``, how soon the check stops waiting."""
+    """Return Python code that a check runs first. The code sets ``GIVE_UP_TIMES`` to ``times``.
+
+    ``GIVE_UP_TIMES`` determines how soon the check stops waiting.
+    """
     return f"import pytest_ckpt.conformance.posix.visible as visible\nvisible.GIVE_UP_TIMES = {times}"
 
 

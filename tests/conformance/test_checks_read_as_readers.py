@@ -1,4 +1,4 @@
-"""Checks read files as checkpoint loaders do: without stat before a read, and to the end after a short read."""
+"""Checks read files as checkpoint loaders do: they do not call stat before a read, and continue after a short read."""
 
 from __future__ import annotations
 
@@ -69,17 +69,20 @@ NAME_IS_NOT_KNOWN = "from pathlib import Path\nPath.exists = lambda self, **more
 
 
 def agent(code):
-    """Return the command of an agent (a second client's process) that first runs ``code``."""
+    """Return the command that starts an agent, a second client's process. The agent first runs ``code``."""
     return [sys.executable, "-c", f"{code}\nfrom pytest_ckpt.conformance.agent import main; main()"]
 
 
 def elsewhere(directory, code=""):
-    """Return check options for a second client in ``directory``: an agent that first runs ``code``."""
+    """Return the options of a check for a second client in ``directory``.
+
+    The client is an agent on this host that first runs ``code``.
+    """
     return (f"--second-directory={directory}", f"--second-command={shlex.join(agent(code))}")
 
 
 def every_agent(code):
-    """Return Python code for a check to run first. Each agent that the check starts then runs ``code`` first."""
+    """Return Python code that a check runs first. Each agent that the check starts then runs ``code`` first."""
     return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
@@ -148,7 +151,7 @@ def test_a_direct_read_that_comes_short_is_continued(step, tmp_path, monkeypatch
     calls = []
 
     def short(descriptor, views, offset):
-        """Like preadv, but the first read at each offset returns only a few bytes."""
+        """Read like preadv, but the first read at each offset returns only a few bytes."""
         calls.append(offset)
         count = step if calls.count(offset) == 1 else len(views[0])
         return true(descriptor, [memoryview(views[0])[:count]], offset)
@@ -170,9 +173,9 @@ def test_a_file_is_read_to_the_read_that_returns_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
 def test_no_check_requests_the_size_before_it_reads(path):
-    """Checks do not use Path.read_bytes, read_text or readall, because these call fstat before the read.
+    """Checks do not use Path.read_bytes, read_text or readall, because these functions call fstat before the read.
 
-    One check uses read_text for files that are not on the target.
+    One check, durable, uses read_text for files that are not on the target.
     """
     elsewhere = {"durable": {"read_text"}}
     tree = ast.parse(path.read_text())

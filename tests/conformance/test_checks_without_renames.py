@@ -1,4 +1,4 @@
-"""If a target refuses to rename directories, checks commit with a marker file, as saves do."""
+"""If a target refuses to rename directories, checks commit with a marker file, as saves on such a target do."""
 
 from __future__ import annotations
 

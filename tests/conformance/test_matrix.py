@@ -1,4 +1,4 @@
-"""The fault matrix: each fault fails exactly the checks that the table lists for it. Without a fault, all pass."""
+"""The fault matrix: each fault fails exactly the checks that the table lists for it. Without a fault, all checks pass."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def home(create_home) -> Path:
 
 @pytest.fixture(scope="module")
 def memory(create_home) -> Iterator[tuple[Path, Path]]:
-    """A large and a small tmpfs, which store the files of the FUSE targets."""
+    """Mount a large and a small tmpfs, which store the files of the FUSE targets; yield (large, small)."""
     mounts = Mounts(create_home)
     try:
         yield mounts("tmpfs", 1536), mounts("tmpfs", 96)
@@ -72,7 +72,7 @@ def pair(home: Path, memory: tuple[Path, Path]) -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def operations(home: Path, memory: tuple[Path, Path]) -> dict[str, set[str]]:
-    """Return {check: operations that it requests from a target without faults}.
+    """Return {check: the operations that it requests from a target}, recorded on a target without faults.
 
     A fault in other operations cannot change the result of the check.
     """

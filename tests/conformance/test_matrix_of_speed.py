@@ -1,6 +1,6 @@
-"""The fault matrix of complete runs: each fault of speed fails the requirements that the table lists for it.
+"""The fault matrix of end-to-end runs: with each fault of speed, the requirements that the table lists fail.
 
-A target without faults meets all requirements.
+Without a fault, all requirements are met.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def target(create_home) -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def blind_target(create_home, target: Target) -> Iterator[Target]:
-    """A target with two clients, whose cached pages the kernel cannot count."""
+    """A target with two clients. The kernel cannot count the cached pages of the target's files."""
     with misbehaving(create_home("blind"), second=True, direct_io=True) as mounted:
         yield mounted
 

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.thorough
 class Known:
     """A server and its known defects.
 
-    ``fails`` contains the checks that always fail; its values are words that the reason of the failure contains.
-    ``may_fail`` contains the checks that fail in some runs.
+    ``fails`` is {name of a check that always fails: words in the reason of the failure}. ``may_fail`` are the checks
+    that fail in some runs.
     """
 
     start: Callable[[], AbstractContextManager[ThirdPartyServer]]

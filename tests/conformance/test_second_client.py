@@ -1,4 +1,7 @@
-"""The second client: a process that executes requests and reports its errors. Every wait for it has a time limit."""
+"""The second client: a process that executes requests and reports errors.
+
+Every wait for this process has a time limit.
+"""
 
 from __future__ import annotations
 

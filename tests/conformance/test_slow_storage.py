@@ -1,4 +1,7 @@
-"""On slow storage, checks of races end in time and keep their results. A slow call is not reported as a hang."""
+"""Checks of races on slow storage: a check ends in time, and reports the faults that it has found until then.
+
+A slow call is not reported as a hang. A check that made too few trials is "not run".
+"""
 
 from __future__ import annotations
 

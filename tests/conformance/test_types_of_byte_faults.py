@@ -1,4 +1,7 @@
-"""Checks of bytes name the type of failure: refused call, small limit, fault between two clients, wrong bytes."""
+"""Checks of bytes name the type of failure.
+
+The types are a refused call, a limit that is too small, a fault between two clients, and wrong bytes.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ def test_a_volume_that_is_nearly_full_is_no_place_to_measure_free_space(mount):
 
 
 def test_a_hard_link_that_is_read_as_it_was_before_is_called_older_and_not_unknown(create_home):
-    """A client that caches pages by name returns old bytes. The check reports bytes of an older version.
+    """If a client returns old bytes through a hard link, the check reports "bytes of an older version".
 
-    encfs caches by name with the option kernel_cache.
+    The client caches pages by file name, as encfs does with the option kernel_cache.
     """
     code = (
         "from pathlib import Path\n"
@@ -113,9 +116,9 @@ def test_a_copy_that_fails_in_another_way_is_named(create_home):
 
 
 def test_the_maximum_file_size_is_reported_as_a_fact(mount):
-    """The maximum file size of a file system is reported as a fact, not as a fault.
+    """The maximum file size of a file system is reported as a fact, and does not count as a fault.
 
-    Here it is 4 TiB: ext4 with blocks of 1 KiB.
+    The file system of this test is ext4 with blocks of 1 KiB. Its maximum file size is 4 TiB.
     """
     point = mount("ext4", 100)
     assert file_system_of(point) == "ext2/ext3"

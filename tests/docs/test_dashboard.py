@@ -22,7 +22,10 @@ QUERIES |= {line.strip(): line.strip() for line in SHOWN if line.startswith("   
 
 
 def selectors(expression):
-    """Yield (metric, labels) of each selector in a parsed query. The labels of groupings are included."""
+    """Yield (metric, labels) of each selector in a parsed query.
+
+    If a query groups its result by labels, ``labels`` also contains these labels.
+    """
     if isinstance(expression, promql_parser.VectorSelector):
         yield expression.name, {matcher.name for matcher in expression.matchers.matchers}
     elif isinstance(expression, promql_parser.MatrixSelector):

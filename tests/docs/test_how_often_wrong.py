@@ -1,4 +1,4 @@
-"""The page on wrong verdicts shows the recorded study, and today's code gives the same verdicts."""
+"""The page on wrong verdicts shows the recorded study. Today's code gives the same verdicts as the study."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def test_arrays_with_independent_operations_pass_as_often_as_independent_trials(
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 def test_the_judges_of_today_decide_as_in_the_study(row) -> None:  # type: ignore[no-untyped-def]
-    """For each row, repeat the point of the study at which the share of passing arrays is closest to one half."""
+    """A repeated point of the study has the recorded numbers of passed and failed arrays.
+
+    For each row, the test repeats the point at which the share of passed arrays is closest to one half.
+    """
     candidates = itertools.product(row.truths, range(len(DOCUMENT["curves"][0]["points"])))
     truth, number = min(
         candidates, key=lambda pair: abs(passed_share(CURVES[row.name, pair[0].name]["points"][pair[1]]) - 0.5)

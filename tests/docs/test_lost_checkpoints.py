@@ -1,4 +1,7 @@
-"""The page of lost checkpoints: the requirements it names exist, and a test shows that each detects the cause."""
+"""The page of lost checkpoints: each row names an existing requirement.
+
+For each row, an existing test shows that the requirement detects the cause of the loss.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/mlperf_v3.md: its tables contain the verdicts of ``judge`` on the published times. The times are plausible."""
+"""docs/mlperf_v3.md: the tables contain the verdicts of ``judge`` on the published times, which are plausible."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def test_a_row_shows_which_values_are_unknown(judged):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['submitter']}-{row['system'][-20:]}-{row['model']}")
 def test_the_times_of_a_row_are_such_as_dlio_writes(row):
-    """Each row has ten saves and ten loads, each after a pause of at least 5 s. A copying error would violate this."""
+    """Each row has ten saves and ten loads. A pause of about 5 s or more precedes each operation.
+
+    An error made when the times were copied would probably violate this rule.
+    """
     assert row["model"] in MODELS
     for kind in ("saves", "loads"):
         assert sum(len(run[kind]) for run in row["runs"]) == 10

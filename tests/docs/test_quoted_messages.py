@@ -30,7 +30,7 @@ MADE = [
 def shown(node: ast.expr) -> str:
     """Return the text of a string or f-string, with … for each inserted value.
 
-    For a call of `counted`, the text is … and the plural of the counted word.
+    For a call of `counted`, the text is … followed by the plural of the counted word.
     """
     if isinstance(node, ast.Constant):
         return str(node.value)

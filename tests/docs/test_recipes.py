@@ -32,7 +32,7 @@ VARIABLES = {"CKPT_BIN", "CKPT_HISTORY"}
 
 
 class Night:
-    """A directory in which a recipe runs, with target, history and programs."""
+    """A directory in which a nightly recipe runs, with the target, the history and the programs of the recipe."""
 
     def __init__(self, home: Path) -> None:
         self.commands = Commands(home)
@@ -43,7 +43,7 @@ class Night:
         self.configure()
 
     def configure(self, **changes: object) -> None:
-        """Write nightly.toml as delivered, with the options of a small run and ``changes``."""
+        """Write nightly.toml as delivered, but with the options of a small run and with the options in ``changes``."""
         table = tomllib.loads((RECIPES / "nightly.toml").read_text())
         table |= {"ckpt_target": str(self.target), **TINY, **changes}
         lines = [f"{name} = {json.dumps(value)}" for name, value in table.items()]
@@ -194,7 +194,7 @@ def test_the_settings_that_ship_are_options():
 
 
 def test_a_line_of_a_crontab_holds_nothing_that_cron_takes_for_its_end():
-    """Each % in a crontab line is escaped, because cron treats an unescaped % as a new line."""
+    """Each % in a crontab line is escaped, because cron reads an unescaped % as the end of the command."""
     jobs = list(run_cron())
     assert len(jobs) == 1
     assert not re.search(r"(?<!\\)%", jobs[0])

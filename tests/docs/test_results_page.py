@@ -74,7 +74,10 @@ FIELDS = {name: set(part["properties"]) for name, part in PARTS.items()}
 
 
 def section_of(name: str) -> str:
-    """Return the page's section for a record: its own section, or the section of the record that contains it."""
+    """Return the section of the page that describes a record.
+
+    If the record has no own section, return the section of the record that contains it.
+    """
     if name in SECTION_OF:
         return SECTION_OF[name]
     (outer,) = (outer for outer, part in PARTS.items() if f'"#/$defs/{name}"' in json.dumps(part["properties"]))
@@ -107,7 +110,7 @@ def keys_of(value: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def directory(create_home: Callable[[str], Path]) -> Path:
-    """The directory that contains the report directory of a small run, which wrote every type of file."""
+    """The directory that contains the report directory of a small run. The run wrote every type of file."""
     commands = Commands(create_home("results"))
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "

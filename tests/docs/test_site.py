@@ -36,7 +36,11 @@ _OF_A_STYLE = re.compile(r"""url\(\s*['"]?([^'")]+)|@import\s+['"]([^'"]+)""")
 
 @dataclass
 class Page(HTMLParser):
-    """A page of the built site: ``links`` for the reader, and ``loads`` that a browser requests on opening the page."""
+    """A page of the built site.
+
+    ``links`` are addresses that the reader can follow. ``loads`` are addresses that a browser requests when it opens
+    the page.
+    """
 
     file: Path
     ids: set[str] = field(default_factory=set)
@@ -62,7 +66,7 @@ class Page(HTMLParser):
 
 
 def build(directory: Path, source: Path = DOCS) -> subprocess.CompletedProcess[str]:
-    """Build the site as README.md describes, with warnings as errors; return the ended process."""
+    """Build the site as README.md describes, with warnings as errors; return the completed process."""
     options = ["-W", "--keep-going", "-n", "-q", "-b", "dirhtml", "-d", str(directory / "doctrees")]
     command = [sys.executable, "-m", "sphinx", *options, str(source), str(directory / "site")]
     return subprocess.run(command, capture_output=True, text=True, timeout=patience(300), check=False)
@@ -186,7 +190,7 @@ def test_a_resource_from_elsewhere_is_seen(tmp_path):
 
 
 class _LocalOnlyHandler(http.server.SimpleHTTPRequestHandler):
-    """An HTTP server for a directory, with a header that forbids external requests.
+    """Serves the files of a directory by HTTP. A header of each answer forbids external requests.
 
     The browser logs each forbidden request to its console.
     """

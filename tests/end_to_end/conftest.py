@@ -18,7 +18,7 @@ from tests.support.machine import file_system_of
 def good(create_home: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A small run that meets all required requirements and writes every type of file.
 
-    It is made once; all workers of pytest-xdist share it.
+    The run is made once, and all workers of pytest-xdist share it.
     """
     base = tmp_path_factory.getbasetemp()
     # If the home directories are not below ``base``, each worker process removes its own at its end.

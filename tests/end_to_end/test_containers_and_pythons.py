@@ -31,7 +31,7 @@ ENDED_WELL = (0, 1, 8)
 
 
 def needed(distribution):
-    """Yield the dependencies of an installed distribution on this machine, without extras."""
+    """Yield the dependencies of an installed distribution that apply on this machine. Extras are not included."""
     for line in importlib.metadata.requires(distribution) or ():
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):

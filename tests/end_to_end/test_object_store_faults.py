@@ -129,9 +129,10 @@ def test_a_connection_that_is_cut_once_in_any_phase_fails_nothing(
 def test_a_busy_store_delays_a_save_and_is_reported(
     server: Misbehaving, create_home: Callable[[str], Path], request_: Request
 ) -> None:
-    """A store answers "slow down" eight times for an object of each rank.
+    """A store answers "slow down" to eight requests for one object of each rank.
 
-    The save succeeds late, and each answer is counted. Other errors are retried fewer than eight times.
+    The save succeeds late, and each of these answers is counted. After other errors, a request is retried fewer than
+    eight times.
     """
     refusals = 8
     kind = "model" if request_ == "put" else "optim"
@@ -153,7 +154,8 @@ def test_a_busy_store_delays_a_save_and_is_reported(
 class RunFault:
     """A fault during saves or loads, and the expected outcome.
 
-    ``error`` is part of the message. With ``stays``, objects remain in the bucket and the report names them.
+    ``error`` is a part of the expected message. If ``stays`` is true, objects remain in the bucket and the report names
+    them. ``skip`` is the number of matching requests before the fault. ``code`` is the expected exit code.
     """
 
     request: Request

@@ -26,7 +26,7 @@ PASSED_BUT_FOR_COLD = {0, 1, 8}
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of the checkout with one small test."""
+    """A copy of the checkout. Its directory ``tests`` contains only one small test."""
     copy = tmp_path_factory.mktemp("a copy") / "of the checkout"
     copy.mkdir()
     for name in TOP:
@@ -64,9 +64,9 @@ def libraries(tmp_path_factory):
 
 @pytest.fixture
 def new_environment(libraries, tmp_path):
-    """Return a function that creates an environment and returns its Python.
+    """Return a function that creates a virtual environment and returns the path of its Python.
 
-    The environment has all libraries. It has the plugin only if the function gets the wheel.
+    The environment contains all libraries. It contains the plugin only if the function is called with the wheel.
     """
 
     def make(file=None):

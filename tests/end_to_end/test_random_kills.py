@@ -1,7 +1,7 @@
-"""A process of a run is killed at a random moment, many times. Exit code, remaining files and ``judge`` are checked.
+"""A process of a run is killed at a random moment. Exit code, remaining files and ``judge`` are checked.
 
-``CKPT_KILLS`` is the number of kills, ``CKPT_KILLS_SEED`` the seed. The index of a kill selects the type of process.
-Seed and index determine the moment.
+``CKPT_KILLS`` is the number of kills, and ``CKPT_KILLS_SEED`` is the seed. The number of a kill selects the type of the
+killed process. The seed and this number determine the moment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Process:
 
     @property
     def module(self) -> str:
-        """The module that Python runs with ``-m``; empty for other programs."""
+        """The name of the module that Python runs with ``-m``; an empty text for other programs."""
         is_python = self.words[1:2] == ("-m",) and len(self.words) > 2
         return self.words[2] if is_python else ""
 
@@ -58,8 +58,8 @@ class Process:
 class Role:
     """A type of process in a run.
 
-    ``plays`` takes a process and the controller's pid, and returns whether the process has this type. The last process
-    of this type starts after ``last_line`` lines of output.
+    ``plays`` is a function of (process, controller's pid). It returns whether the process has this type. When the run
+    has printed ``last_line`` lines, the last process of this type starts.
     """
 
     name: str
@@ -109,7 +109,7 @@ def processes_with(mark: str) -> list[Process]:
 def kill_one(started: Started, role: Role, mark: str, chance: random.Random) -> tuple[int, signal.Signals] | None:
     """Kill a process of the given role after a random number of output lines.
 
-    Return (pid, signal), or None if the run has ended before.
+    Return (pid, signal), or None if the run ends before the kill. ``chance`` is the source of random numbers.
     """
     line = chance.randint(0, role.last_line)
     playing: list[Process] = []
@@ -162,9 +162,10 @@ def test_a_killed_process_leaves_nothing_behind(runner: Runner, target: Target, 
 
 
 def check_remaining_directories(run: Run, story: str) -> None:
-    """Check the directories that a run with a killed controller left on the target.
+    """Check the directories that a run left on the target when its controller was killed.
 
-    The next run lists each of them with a command that removes it. These commands are run, and nothing remains.
+    For each of these directories, the next run prints a command that removes it. When all commands have run, the target
+    is empty.
     """
     left = PosixTarget(str(run.target)).leftovers()
     assert sorted(Path(each.what).name for each in left) == run.left_on_target, story
@@ -174,9 +175,9 @@ def check_remaining_directories(run: Run, story: str) -> None:
 
 
 def has_exit_code(run: Run, role: Role, how: signal.Signals | None, story: str) -> None:
-    """Check that the exit code fits the role of the killed process, and that no requirement failed because of the kill.
+    """Check that the exit code fits the role of the killed process, and that the kill caused no failed requirement.
 
-    ``how`` is the signal; None if no process was killed.
+    ``how`` is the signal that killed the process; None if no process was killed.
     """
     words = f"{story}: exit code {run.code}\n{run.text}"
     if role.name == "controller" and how:

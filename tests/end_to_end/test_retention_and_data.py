@@ -58,7 +58,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 class Watched:
-    """A run, and the names on its target at the time of each save."""
+    """A run, and the names of the files on the run's target at the start of each save."""
 
     def __init__(self, runner: Runner, *options: str) -> None:
         first, log = runner.home / "first", runner.home / "watched"
@@ -76,7 +76,7 @@ def streamed(create_home: Callable[[str], Path]) -> Watched:
 
 @pytest.fixture(scope="module")
 def by_torch(create_home: Callable[[str], Path]) -> Watched:
-    """A run of the engine torch with compressible data. Its loads use the page cache."""
+    """A run of the engine torch with compressible data. The run's loads read through the page cache."""
     with temporary_runner(create_home("torch")) as runner:
         options = ("--ckpt-operations=4", "--ckpt-keep-last=2", "--ckpt-compressible=25%")
         return Watched(runner, *TINY, *options)
@@ -113,7 +113,7 @@ def test_the_loads_cycle_over_the_two_that_stayed(watched: Watched) -> None:
 def test_nothing_that_is_loaded_again_is_in_the_page_cache(watched: Watched) -> None:
     """No page of a checkpoint is cached before a load, although torch reads through the page cache.
 
-    Without a drop before each load, the third load would find the pages of the first load.
+    The run drops the cache before each load. Otherwise, the third load would read the cached pages of the first load.
     """
     assert [o["resident_bytes"] for o in watched.run.operations("load")] == [0] * len(watched.run.operations("load"))
     assert watched.run.measurement()["cache"]["method"]
@@ -135,9 +135,9 @@ def test_a_save_during_a_deletion_is_not_counted_with_the_other_saves(watched: W
 
 
 def test_the_lines_count_what_is_measured_during_the_saves_and_loads(watched: Watched) -> None:
-    """Progress lines count all saves and loads, including the save during a deletion.
+    """Progress lines count all saves and loads, including the save that runs during a deletion.
 
-    If types of data are compared, two saves and two loads are added.
+    If the run compares types of data, the lines also count two more saves and two more loads.
     """
     run, count = watched.run, len(watched.run.operations("save"))
     total = 2 * count + 1 + (4 if run.measurement()["data"] else 0)

@@ -62,9 +62,9 @@ def test_all_of_them_are_measured_and_met(run: Run) -> None:
 
 
 def test_no_save_has_a_name_that_was_used_before(run: Run, created_directories: CreatedDirectories) -> None:
-    """Each save of a run has a new directory name.
+    """Each save of a run has a new directory name, because a client may cache the directory of an earlier save.
 
-    A client may cache the directory of an earlier save. A training job does not use the name of a step twice either.
+    A training job does not use the directory name of a step twice either.
     """
     assert len([name for name in created_directories.names if "-again-" in name]) > len(PATTERNS), run.text
     assert len(created_directories.names) == len(set(created_directories.names))
@@ -113,10 +113,10 @@ def test_operations_of_patterns_are_not_counted_as_loads(run: Run) -> None:
 
 
 def test_two_jobs_save_at_a_pace_in_turns(run: Run) -> None:
-    """Two halves of the ranks act as two jobs. In turns, one half is measured while the other half saves too.
+    """Two halves of the ranks act as two jobs, which save at the same time at a fixed rate.
 
-    A paced save of the whole checkpoint takes 0.8 of the save limit, which is too long for a rehearsal. So a smaller
-    checkpoint is saved at the same rate; its save takes 1 s.
+    In turns, one half is measured. A paced save of the whole checkpoint takes 0.8 of the save limit, which is too long
+    for a rehearsal. A rehearsal therefore saves a smaller checkpoint at the same rate in 1 s.
     """
     found = run.measurement(SUBJECT)["patterns"]["neighbour"]
     pace = found["pace"]
@@ -169,9 +169,9 @@ def test_the_target_is_empty_afterwards(run: Run) -> None:
 
 @pytest.mark.thorough
 def test_a_page_that_is_torn_is_found_by_whoever_reads_it(runner: Runner, engine: str) -> None:
-    """A torn page in a file of rank 1 fails SHIFTED and RESHAPED, in which a rank reads this file.
+    """A torn page in a file of rank 1 fails SHIFTED and RESHAPED, because another rank reads this file there.
 
-    STORM is met, because in this storm no rank reads the file.
+    STORM (all ranks load at once) is met, because no rank reads the torn file in the storm of this run.
     """
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(runner.target), "torn"])
     run = runner.run(*OPTIONS, f"--ckpt-engine={engine}", f"--ckpt-drop-caches={command}", cluster=1)

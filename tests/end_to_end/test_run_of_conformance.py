@@ -109,7 +109,7 @@ def test_the_shared_gate_table_requires_a_second_client_and_a_small_volume_but_n
 def test_behaviour_alone_needs_neither_space_for_checkpoints_nor_ranks(runner: Runner) -> None:
     """If only the conformance suite is selected, a run starts no ranks and needs no space for checkpoints.
 
-    The model has its full size, for which no disk of the tests has space.
+    The model has its full size, which is larger than any disk of the tests.
     """
     run = runner.run("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", "-k", "CAPABILITIES", cluster=16_000)
     assert run.code == 8
@@ -204,9 +204,9 @@ def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, runner:
 
 @pytest.mark.thorough
 def test_a_target_whose_client_dies_is_reported_once(runner: Runner, create_home) -> None:
-    """If the FUSE process of the target is killed between two checks, one or two checks fail with this cause.
+    """If the FUSE process of the target is killed between two checks, one or two checks fail because of the kill.
 
-    All later checks are not run.
+    All later checks are "not run".
     """
     need_fuse()
     with misbehaving(create_home("dies")) as target:
@@ -241,7 +241,10 @@ def test_a_small_volume_of_another_kind_is_no_evidence_about_the_target(runner: 
 
 
 def test_a_second_mount_that_is_gone_accuses_no_storage(runner: Runner, create_home) -> None:
-    """If the second mount disappears during the run, checks that need it are not run; their reason states this."""
+    """If the second mount disappears during the run, the checks that need this mount are "not run".
+
+    Their reason names the mount.
+    """
     need_fuse()
     with misbehaving(create_home("second"), second=True) as target:
         words = (

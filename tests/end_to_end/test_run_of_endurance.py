@@ -65,9 +65,9 @@ def test_saves_continue_for_the_duration_and_on_a_full_volume(
 def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     runner: Runner, mount: Callable[..., Path]
 ) -> None:
-    """ENDURE fails if saves become slow over time, NEARFULL if they are slow on a full volume.
+    """ENDURE fails if saves become slow over time. NEARFULL fails if saves are slow on a nearly full volume.
 
-    The test slows down the saves of ENDURE from the fifth save on. It slows down the saves of NEARFULL if the volume
+    The test slows down the saves of ENDURE from the fifth save on. It slows down the saves of NEARFULL on a volume that
     is 90 % full.
     """
     volume = mount("ext4", MEBIBYTES)

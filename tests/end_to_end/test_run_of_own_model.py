@@ -1,4 +1,7 @@
-"""Models that a user describes, end to end up to the certificate. The certified run is in docs/own_models.md."""
+"""Models that a user describes, tested end to end up to the certificate.
+
+The certified run is shown in docs/own_models.md.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,7 @@ def model_in(runner: Runner, text: str = SMALL) -> Path:
 
 
 def broken(directory: Path) -> list[str]:
-    """Verify a directory without a key; return names and details of the failed checks."""
+    """Verify a report directory without a key; return the names and details of the failed checks."""
     return [
         f"{found.name}: {found.details}" for found in verify_directory(directory, None) if found.outcome == "broken"
     ]
@@ -104,7 +107,7 @@ def broken(directory: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def brief(create_home: Callable[[str], Path]) -> Run:
-    """A short run that is judged only by speed. Its model file is moved away after the run."""
+    """A short run that is judged only by speed. The file of its model is moved away after the run."""
     with temporary_runner(create_home("own")) as runner:
         file = model_in(runner)
         run = runner.run(*BRIEF)

@@ -1,7 +1,7 @@
 """Runs on a file system with two clients: one is certified, one is 10 % too slow, one has slow clients.
 
 Each run meets the conditions of a certificate: a small model at full size, ten saves and loads, two mounts, power cuts,
-and a small volume. If the runs that are not certified keep their reports for readers, they run all suites, too.
+and a small volume. If CKPT_KEEP_REPORTS is set, the two runs without a certificate also run all suites.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def run_on_shared(
 ) -> Run:
     """Make a run that meets the conditions of a certificate, on two mounts of a target with a limited rate.
 
-    ``more`` are further options. ``limits`` are other parameters of the fault ``slow``. With ``is_slow_client``, ranks
-    generate content slowly.
+    ``bytes_per_second`` is the rate of the target. ``more`` are further options of the run. ``limits`` are further
+    parameters of the fault ``slow``. If ``is_slow_client`` is true, ranks generate content slowly.
     """
     need_fuse()
     (runner.home / FILE).write_text(SMALL)
@@ -81,7 +81,7 @@ def run_on_shared(
 
 
 def keep_report(run: Run, name: str) -> None:
-    """If CKPT_KEEP_REPORTS is set, copy the report to a subdirectory of it for readers."""
+    """If CKPT_KEEP_REPORTS names a directory, copy the report to its subdirectory ``name`` for readers."""
     if place := os.environ.get("CKPT_KEEP_REPORTS"):
         shutil.copytree(run.report, Path(place) / name)
 

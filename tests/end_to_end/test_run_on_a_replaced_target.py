@@ -15,7 +15,10 @@ from tests.support.end_to_end import TINY, Sabotage
 
 @contextmanager
 def covered(directory: Path, by: Path) -> Iterator[None]:
-    """Copy the directory to ``by`` on other storage; during a ``with`` block, mount the copy over the directory."""
+    """Copy the directory to ``by``, which is on other storage, and mount the copy over the directory.
+
+    The mount exists during a ``with`` block.
+    """
     shutil.copytree(directory, by)
     subprocess.run(["mount", "--bind", str(by), str(directory)], check=True)
     try:

@@ -54,9 +54,9 @@ def test_silent_before_the_run(runner, target):
 
 @pytest.mark.thorough
 def test_silent_between_the_checks(runner, target):
-    """If the target stops answering during the checks, one or two checks fail and all later checks are not run.
+    """If the target stops answering during the checks, one or two checks fail and all later checks are "not run".
 
-    The reason of these later checks names the check in which the target stopped answering.
+    The reason of a later check names the check during which the target stopped answering.
     """
     soon = ("-p", "tests.support.short_timeouts")
     words = (*TINY, *soon, deadline(), "--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")
@@ -89,7 +89,7 @@ def test_silent_while_the_target_is_cleaned(runner, target):
 def test_a_run_on_a_silent_target_prints_what_it_waits_for(runner, target):
     """The target stops answering before the run, during saves and loads, during checks, and during clean-up.
 
-    Each time the run prints the call it waits for. Then the target continues.
+    Each time, the run prints the call that it waits for. After this, the target answers again.
     """
     with stopped(target):
         started = runner.start(*SOON, "--ckpt-gate-table=posix-local", "-k", "DURABLE", target=target.path)

@@ -1,4 +1,4 @@
-"""Runs whose loads find their data in the client's page cache, so COLD fails.
+"""Runs whose loads read data from the client's page cache, so COLD fails.
 
 The test runs alone, because other tests drop the caches of the whole machine.
 """

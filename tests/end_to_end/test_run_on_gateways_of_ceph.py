@@ -1,6 +1,6 @@
-"""Runs on two object gateways of Ceph: a gateway is killed or a quota is exhausted during a save.
+"""Runs on two object gateways of Ceph. During a save, a gateway is killed or a quota is exhausted.
 
-Versions in a bucket are reported.
+A bucket that keeps versions of its objects is refused. If versions are turned on during a run, the report counts them.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def in_a_save(run: Started, ceph: Gateways, bucket: str = BUCKET) -> None:
 
 
 def kill_during_upload(run: Started, ceph: Gateways) -> None:
-    """Kill the first gateway while rank 0 uploads the parts of its largest object through it.
+    """Kill the first gateway while rank 0 uploads the parts of its largest object through this gateway.
 
-    The upload must not be complete yet. A gateway that is killed during the completion leaves a lock for ten minutes
-    (tests/conformance/test_gateways_of_ceph.py). The other gateway could then not complete the upload.
+    The kill must precede the completion of the upload. A gateway that is killed during the completion leaves a lock for
+    ten minutes (tests/conformance/test_gateways_of_ceph.py), so that the other gateway cannot complete the upload.
     """
     first, second = ceph.both
     s3 = ceph.boto3(second)

@@ -1,4 +1,4 @@
-"""Targets on a loop device, whose data this host also caches as pages of the backing file."""
+"""Targets on a loop device. The host also caches the data of such a target as pages of the backing file."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ NEIGHBOUR = { gate = "required" }
 
 @contextmanager
 def target_of(array: Array, directory: Path, mount: Mounts) -> Iterator[tuple[Path, list[str]]]:
-    """Yield (target, options): the mounted array, and the options for this array only."""
+    """Yield (target, options): the mounted array, and the additional options that a run on this array needs."""
     # The files are in memory below FUSE: other load on a disk would add to the array's intended times.
     memory = mount("tmpfs", 1 << 10)
     if array.is_memory:
@@ -59,7 +59,7 @@ def run_on(array: Array, runner: Runner, mount: Mounts) -> Run:
 
 
 def outcomes_of_array(run: Run, array: Array) -> dict[str, str]:
-    """Return {row: outcome} for each row in the array's table of expected outcomes."""
+    """Return {requirement: outcome} for each requirement with an expected outcome on the array."""
     verdicts = run.document["requirements"]
     return {
         name: next(

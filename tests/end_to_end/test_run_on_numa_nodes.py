@@ -1,4 +1,4 @@
-"""Ranks on a host with two NUMA nodes: each rank is bound to a node, unless the launcher has bound it."""
+"""Ranks on a host with two NUMA nodes. If the launcher has not bound a rank, the rank is bound to a node."""
 
 from __future__ import annotations
 

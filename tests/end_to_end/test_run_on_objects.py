@@ -328,9 +328,9 @@ def test_ranks_are_spread_over_endpoints(server: Misbehaving, create_home: Calla
 def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(
     server: Misbehaving, create_home: Callable[[str], Path], spare: bool, way: RequestFault, outcome: str
 ) -> None:
-    """The first endpoint of a store fails during saves and loads, and is repaired.
+    """The first endpoint of a store fails during saves and loads, and is repaired later.
 
-    With ``spare``, the run has a second endpoint of the same store.
+    If ``spare`` is true, the run has a second endpoint of the same store.
     """
     server.fault_when_broken, server.is_only_endpoint = way, not spare
     endpoints = ",".join((server.endpoint, server.behind)[: 1 + spare])

@@ -27,7 +27,7 @@ def blind(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_first_lines_of_a_run_name_it_with_what_helps(runner: Runner, blind: Path) -> None:
-    """The first lines of a run name the obstacle and the remedy, before any test starts."""
+    """Before any test starts, a run prints that cached pages cannot be counted, and how to remedy this."""
     run = runner.run(*TINY, "-k", "no_test_is_called_so", target=blind)
     (line,) = (line for line in run.text.splitlines() if BLIND in line)
     assert line.startswith("ckpt obstacle: ")

@@ -1,4 +1,4 @@
-"""Ranks on hosts whose processes the controller cannot see. The ranks are ended before files are removed."""
+"""Ranks on hosts whose processes the controller cannot see. Files are removed only after the ranks have ended."""
 
 from __future__ import annotations
 

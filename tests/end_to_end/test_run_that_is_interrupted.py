@@ -43,7 +43,7 @@ def _start_blocked(runner: Runner, *options: str, target: Path | None = None) ->
 
 
 def _damaged_tensors(directory: Path, *, checkpoint: int, seed: int) -> list[str]:
-    """Load a checkpoint with torch; return "file: tensor" for each tensor that differs from the saved tensor."""
+    """Load a checkpoint with torch; return "file: tensor" for each tensor whose bytes differ from the saved bytes."""
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     content = Content(content_seed(seed, MEASURED))
@@ -142,9 +142,9 @@ _ONCE, _TWICE, _ASKED = "Ctrl-C", "Ctrl-C twice", "SIGTERM"
 
 
 def _signal(started: Started, how: str) -> None:
-    """End a run by signals: SIGTERM to the controller, or Ctrl-C once or twice.
+    """End a run by signals: one SIGTERM to the controller, or Ctrl-C once or twice.
 
-    A terminal sends Ctrl-C to the whole process group.
+    Like a terminal, the function sends Ctrl-C (SIGINT) to the whole process group.
     """
     if how == _ASKED:
         with contextlib.suppress(ProcessLookupError):

@@ -185,7 +185,7 @@ def _slow_down(events: Path, seconds: float) -> None:
 
 @pytest.fixture(scope="module")
 def finished(create_home: Callable[[str], Path]) -> Iterator[tuple[Runner, Run]]:
-    """(Runner, Run) of a complete run that failed, because no storage can meet its limits."""
+    """(runner, run) of a complete run that failed, because no storage can meet the limits of this run."""
     with temporary_runner(create_home("finished")) as runner:
         yield runner, runner.run(*_HOPELESS, "--ckpt-suite=performance")
 

@@ -1,4 +1,4 @@
-"""A small run that meets all required requirements: its files, numbers and output."""
+"""A small run that meets all required requirements: the files, the numbers and the output of the run."""
 
 from __future__ import annotations
 
@@ -149,9 +149,9 @@ def test_the_events_report_the_run_in_its_order(good: Run) -> None:
 
 
 def test_the_one_launch_keeps_its_command_environment_logs_and_exit(good: Run) -> None:
-    """A run has one launch. The run's directory contains its command, environment, logs and exit code.
+    """A run has one launch, so the same ranks inspect the hosts and measure.
 
-    The same ranks inspect the hosts and measure.
+    The directory of the launch contains its command, environment, logs and exit code.
     """
     directory = good.report / "launches" / "1"
     assert list(directory.parent.iterdir()) == [directory]

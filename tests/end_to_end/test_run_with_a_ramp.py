@@ -67,9 +67,9 @@ def test_a_number_that_is_set_is_used_and_small_files_have_the_default(runner: R
 
 @pytest.mark.thorough
 def test_later_launches_and_starts_keep_what_was_found(runner: Runner) -> None:
-    """Later launches with the same number of ranks use the depth from the first ramp, also if the run is resumed.
+    """All launches with the same number of ranks use the depth that the first ramp has chosen.
 
-    The resumed run measures one of two strategies again.
+    A resumed run also uses this depth. The resumed run of this test measures one of two strategies again.
     """
     options = (*RAMP, "--ckpt-strategy=sync,async", "--ckpt-suite=performance")
     first = runner.run(*options)

@@ -1,6 +1,6 @@
-"""Runs in which a separate process of torch saves in the background.
+"""Runs in which torch saves in the background, in a separate process.
 
-These saves are measured like other background saves, and faults in these saves are found.
+These saves are measured like other background saves, and faults in these saves are detected.
 """
 
 from __future__ import annotations

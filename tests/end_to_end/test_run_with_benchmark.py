@@ -13,7 +13,7 @@ from tests.support.end_to_end import MEASURED, SUBJECT, TINY, Run, Runner, tempo
 
 
 def _as_benchmarked(run: Run, file: Path, subject: str = MEASURED) -> None:
-    """Check that the benchmarks in a JSON file are the report's saves and loads, with the same seconds."""
+    """Check that the benchmarks in ``file`` are the saves and loads of the report, with the same times."""
     benchmarks = {b["name"]: b for b in json.loads(file.read_text())["benchmarks"]}
     assert set(benchmarks) == {f"save[{subject}]", f"load[{subject}]"}
     for kind in ("save", "load"):

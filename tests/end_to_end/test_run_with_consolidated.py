@@ -1,4 +1,4 @@
-"""Runs in which rank 0 consolidates each checkpoint into Hugging Face's format, with torch's own code."""
+"""Runs in which rank 0 converts each checkpoint to Hugging Face's format (consolidation), with torch's own code."""
 
 from __future__ import annotations
 

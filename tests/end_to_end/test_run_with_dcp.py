@@ -139,9 +139,9 @@ def test_a_bit_that_storage_flips_turns_integrity(runner: Runner, create_home: C
 def test_an_error_of_the_storage_is_named_with_its_rank_and_file(
     runner: Runner, create_home: Callable[[str], Path], fault: str, path: str, rank: int, file: str
 ) -> None:
-    """The failure names the rank whose call failed, and the file.
+    """If a call of a rank fails, the failure names this rank and the file.
 
-    The run has two ranks, and the library reports the error to both ranks. The failure must not name the rank whose
+    The run has two ranks, and the library reports the error to both ranks. The failure does not name the rank whose
     call succeeded.
     """
     need_fuse()
@@ -347,8 +347,8 @@ def test_ranks_on_several_hosts_find_each_other_and_load_what_they_saved(
 ) -> None:
     """Ranks on two hosts connect to each other, and each host loads only its own files.
 
-    The kernel does not report the cached pages of this target. COLD (loads come from storage, not from a cache) is
-    therefore not run: it needs timed reads, and the files are too small for them.
+    COLD (loads come from storage, not from a cache) is "not run". The kernel does not report the cached pages of this
+    target, and the files are too small for timed reads.
     """
     need_fuse()
     launcher = namespace_launcher(runner.home)

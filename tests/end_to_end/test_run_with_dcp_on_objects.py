@@ -215,9 +215,9 @@ def test_an_object_that_was_acknowledged_and_is_gone_fails_the_save(
 def test_a_store_that_is_silent_in_a_save_is_named_and_nothing_is_left(
     server: Misbehaving, create_home: Callable[[str], Path], engine: str, request_: str
 ) -> None:
-    """If the object store stops answering during a save, the watchdog ends the rank and names its file.
+    """If the object store stops answering during a save, the watchdog ends the waiting rank and names its file.
 
-    Clean-up aborts the rank's upload. Without the watchdog, the client library would wait for ever.
+    The clean-up aborts the upload of this rank. Without the watchdog, the client library would wait for ever.
     """
     server.faults.append(Fault(request=request_, way="silent", key="__1_0.distcp"))  # type: ignore[arg-type]
     run = run_on(server, create_home, engine, f"--ckpt-io-timeout={patience(5):.0f}s")

@@ -1,6 +1,6 @@
 """End-to-end runs of incremental saves: measurements, verdicts and injected faults.
 
-A full save stores the complete state. The saves after it store deltas: only the changed pages.
+A full save stores the complete state. Each later save stores a delta, which contains only the changed pages.
 """
 
 from __future__ import annotations

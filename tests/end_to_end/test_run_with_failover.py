@@ -138,7 +138,7 @@ def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(runner: Runner
 def test_a_commit_whose_answer_is_lost_is_one_if_the_checkpoint_is_complete(
     runner: Runner, target: Target, torn: bool
 ) -> None:
-    """The commit of a save is a rename that succeeds, but the client gets an error.
+    """A save commits by a rename. In this test, the rename succeeds, but the client receives an error.
 
     If the checkpoint is complete, the save counts as committed. If the checkpoint is incomplete (``torn``), FAILOVER
     fails.
@@ -175,7 +175,7 @@ def test_a_stall_beyond_the_limit_of_the_gates_fails(runner: Runner, target: Tar
 
 @pytest.mark.thorough
 def test_a_save_that_is_late_while_the_storage_rebuilds_fails(runner: Runner, target: Target) -> None:
-    """FAILOVER fails if a save after the repair command exceeds 1.5 times its limit.
+    """FAILOVER fails if a save that starts after the repair command takes more than 1.5 times the save limit.
 
     The target is slow from the repair command until the next fault.
     """
@@ -249,7 +249,7 @@ def test_injected_faults_are_repaired_when_the_run_ends(runner: Runner, target: 
 
 @pytest.mark.thorough
 def test_a_replica_whose_server_is_killed_costs_nothing(create_home: Callable[[str], Path]) -> None:
-    """FAILOVER is met without any error if GlusterFS keeps three copies and the server of one copy is killed."""
+    """If GlusterFS keeps three copies and the server of one copy is killed, FAILOVER is met without any error."""
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     need(os.geteuid() == 0 and not missing, f"a volume of GlusterFS needs root and {', '.join(missing) or 'no more'}")
     home = create_home("gluster")

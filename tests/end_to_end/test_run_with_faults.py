@@ -43,7 +43,7 @@ ONLY_SAVE_FAILED = {
 
 @pytest.fixture(scope="module")
 def killed(create_home: Callable[[str], Path]) -> Run:
-    """A run of two models. Rank 5 of the first model is killed during its second save."""
+    """A run of two models. While the first model is saved for the second time, its rank 5 is killed."""
     with temporary_runner(create_home("killed")) as runner:
         sabotage = Sabotage(runner.home, "hold", rank=5, subject=FIRST)
         started = runner.start(
@@ -115,10 +115,10 @@ def test_a_rank_that_makes_no_progress_is_named_with_its_phase_and_file(runner: 
 def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
     runner: Runner, create_home: Callable[[str], Path]
 ) -> None:
-    """A slow but steady save exceeds its limit, but is not ended or reported as hung.
+    """A slow but steady save exceeds the save limit. The watchdog neither ends the save nor reports a hang.
 
-    The save takes twelve times ``--ckpt-io-timeout``, because the watchdog does not check the pace of a save before
-    ten times this timeout.
+    The save takes twelve times ``--ckpt-io-timeout``. The watchdog checks the pace of a save only after ten times this
+    timeout.
     """
     need_fuse()
     deadline = patience(2)

@@ -36,7 +36,7 @@ def target(create_home: Callable[[str], Path]) -> Iterator[Target]:
 
 
 def options(runner: Runner, requirement: str, limit: str = "") -> tuple[str, ...]:
-    """Return options of a run that requires speed and ``requirement``, whose limit is ``limit``."""
+    """Return options of a run that requires speed and ``requirement``. ``limit`` is the limit of ``requirement``."""
     table = runner.home / "gates.toml"
     more = f", limit = {limit}" if limit else ""
     row = f'{requirement} = {{ gate = "required"{more} }}'
@@ -49,7 +49,7 @@ def during(runner: Runner, command: list[str]) -> tuple[str, ...]:
 
 
 def snapshots(runner: Runner, take: list[str], remove: list[str], limit: str = "100.0") -> tuple[str, ...]:
-    """Return options of a run that requires SNAPSHOT, with the commands that take and remove a snapshot.
+    """Return options of a run that requires SNAPSHOT. ``take`` and ``remove`` take and remove a snapshot.
 
     ``limit`` is the permitted extra time of a save with a snapshot, as a multiple of a save's usual time. The default
     is large, because a snapshot may take long on a busy machine.
@@ -126,8 +126,8 @@ def test_storage_that_fails_while_a_command_runs_fails(runner: Runner, target: T
 def test_a_save_that_is_late_while_a_command_runs_fails(runner: Runner, target: Target) -> None:
     """UPGRADE fails if a save exceeds its limit while the command runs.
 
-    The command makes writes slow and ends when the first slow write has begun, so it always runs during a save. Reads
-    stay fast, because only the time of saves has a limit here.
+    The command makes writes slow and ends when the first slow write has begun. The command therefore runs during a
+    save. Reads stay fast, because this test exceeds only the limit of saves.
     """
     pace = {"maximum_bytes": 1 << 20, "bytes_per_second": 1_000_000, "first_seconds": 3}
     trickle = target.fault_command("writes trickle", **pace)
@@ -149,9 +149,9 @@ def test_a_command_that_fails_upgrades_nothing_that_counts(runner: Runner) -> No
 
 @pytest.mark.thorough
 def test_a_run_that_is_interrupted_leaves_the_command_to_its_work(runner: Runner) -> None:
-    """A maintenance command continues after its run was interrupted.
+    """If a run is interrupted, a maintenance command that is running continues to its end.
 
-    If a rolling restart stopped halfway, it would do harm.
+    A rolling restart that stops halfway could harm the storage.
     """
     began, go_on, ended = (runner.home / name for name in ("began", "go-on", "ended"))
     os.mkfifo(go_on)
@@ -242,11 +242,11 @@ def test_a_clone_that_is_wrong_fails(runner: Runner, subvolume: Path, name: str)
 
 @pytest.mark.thorough
 def test_a_snapshot_that_costs_too_much_fails(runner: Runner, target: Target) -> None:
-    """SNAPSHOT fails if saves with a snapshot take more than 10 % longer than usual.
+    """SNAPSHOT fails if saves with a snapshot take more than 10 % longer than saves without a snapshot.
 
-    Without a snapshot, a save takes about 4 s: 80 writes, one after another. With a snapshot, the next write takes 5 s
-    longer, which is more than other work on the machine adds to a save. The command must act before the save ends, so
-    the seed requests each of the six snapshots in the first third of a save.
+    Without a snapshot, a save takes about 4 s for 80 writes, one after another. After a snapshot, the next write takes
+    5 s longer. Other work on the machine delays a save by less than 5 s. The seed starts each of the six snapshots in
+    the first third of a save, so that the snapshot is taken before the save ends.
     """
     clone = runner.home / "clone"
     usual = {"seconds": 0.05, "writes_only": True}

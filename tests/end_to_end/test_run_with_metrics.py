@@ -19,9 +19,9 @@ WARNING = "METRICS ARE INCOMPLETE: --ckpt-metrics "
 
 
 def assert_metrics_of(found: Values, run: Run, total: str = "_total") -> None:
-    """Check that the metrics ``found`` have the values of the run's report.
+    """Check that the metrics in ``found`` have the values of the run's report.
 
-    ``total`` is the suffix in the names of counters.
+    ``total`` is the suffix of the names of counters.
     """
 
     def value(name: str, **labels: str) -> float:

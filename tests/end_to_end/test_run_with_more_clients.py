@@ -27,9 +27,9 @@ class Clients:
     rows: tuple[str, ...] = ROWS
 
     def run(self, runner: Runner, mount: Mounts, **parameters: object) -> Run:
-        """Run pytest-ckpt on a target that serves at a limited rate.
+        """Run pytest-ckpt on a target with a limited rate. ``parameters`` are the parameters of the fault ``slow``.
 
-        The target's files are in memory, because other load on a disk would add to the intended times.
+        The target's files are in memory, because other work on a disk would increase the intended times.
         """
         (runner.home / FILE).write_text(SMALL.replace("data = 2", f"data = {self.ranks}"))
         directory = runner.home / "array"

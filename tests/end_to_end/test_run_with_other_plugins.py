@@ -50,7 +50,7 @@ Installed = Callable[..., dict[str, str]]
 def installed(create_home: Callable[[str], Path]) -> Installed:
     """Return a function that installs packages into a new directory.
 
-    It returns the environment variables by which Python finds the packages.
+    The function returns the environment variables that let Python import these packages.
     """
 
     def install(*packages: str) -> dict[str, str]:
@@ -65,7 +65,7 @@ def installed(create_home: Callable[[str], Path]) -> Installed:
 
 
 def results_of(page: Path) -> dict[str, str]:
-    """Return {last component of a test's name: its result} from a page of pytest-html."""
+    """Return {name of a test: result} from a page of pytest-html. The name is the last component of the full name."""
     found = re.search(r'data-jsonblob="([^"]*)"', page.read_text())
     assert found, page
     tests = json.loads(html.unescape(found[1]))["tests"]

@@ -131,7 +131,10 @@ def together(create_home: Callable[[str], Path], engines: str) -> Run:
 
 @pytest.fixture(scope="module")
 def subjects(engines: str) -> dict[str, str]:
-    """Return {subject: its strategy}, in the order of the run. A subject is a layout, an engine and a strategy."""
+    """Return {subject: save strategy}, in the order of the run.
+
+    A subject is a combination of layout, engine and strategy.
+    """
     if engines == "stream":
         return {MEASURED: "sync", f"{SUBJECT}/stream/async": "async"}
     return SUBJECTS
@@ -202,7 +205,7 @@ def test_the_copy_of_the_state_is_timed_separately_and_reported(together: Run, s
 
 
 def delay_of_steps(steps: dict[str, Any]) -> float:
-    """Return the seconds by which a save delayed the simulated training steps."""
+    """Return the time in seconds by which a save delayed the simulated training steps."""
     found: StepsOfSave = from_plain(StepsOfSave, steps)
     return found.extra_seconds
 
@@ -246,7 +249,7 @@ def test_verify_holds_the_evidence_of_saves_in_the_background(together: Run) -> 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", [TORCH, STREAM])
 def test_a_state_that_was_not_copied_before_the_job_continued_is_found(runner: Runner, engine: str) -> None:
-    """INTEGRITY fails if the job continues before its state is copied: the file then mixes two states."""
+    """INTEGRITY fails if the job continues before its state is copied, because the file then mixes two states."""
     run = runner.run(
         *TINY, engine, ASYNC, "--ckpt-operations=1", environment=in_every_rank(runner.home, NOTHING_COPIED)
     )
@@ -297,9 +300,10 @@ def test_an_error_in_the_background_is_reported_with_its_call(
     ],
 )
 def test_damage_or_early_visibility_after_a_kill_is_found(runner: Runner, engine: str, way: str) -> None:
-    """CRASH-ASYNC fails if a kill of the saving processes causes a fault.
+    """CRASH-ASYNC fails if killed saving processes leave a fault.
 
-    With ``lose``, a committed checkpoint loses bytes. With ``show``, an unfinished save appears as a checkpoint.
+    If ``way`` is ``lose``, a committed checkpoint loses bytes. If ``way`` is ``show``, an unfinished save looks like a
+    checkpoint.
     """
     environment = in_every_rank(runner.home, WHEN_KILLED, CKPT_LOSES=str(runner.target), CKPT_WAY=way)
     words = (*TINY, f"--ckpt-engine={engine}", ASYNC, "--ckpt-operations=1")
@@ -371,9 +375,9 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.thorough
 def test_a_notice_that_is_too_short_is_reported_and_fails_nothing_else(runner: Runner) -> None:
-    """With one second of notice, no save can commit: only the advisory requirement PREEMPT fails.
+    """If the notice before a preemption is one second, no save can commit, and only the advisory PREEMPT fails.
 
-    The notice is scaled like the test's checkpoints, to a ten-thousandth of a second.
+    The checkpoints of this test are scaled down to a ten-thousandth, and the notice is scaled down by the same factor.
     """
     run = runner.run(*TINY, "--ckpt-strategy=sync", "--ckpt-suite=preemption-notice=1s")
     verdict = run.verdict("PREEMPT")

@@ -1,6 +1,6 @@
 """End-to-end runs on clients that cannot create or compare a checkpoint's content within the limits.
 
-The run reports this before the first save. SAVE and LOAD are not run, and there is no certificate.
+The run reports the weak clients before the first save. SAVE and LOAD are "not run", so there is no certificate.
 """
 
 from __future__ import annotations

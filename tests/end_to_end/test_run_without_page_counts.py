@@ -56,7 +56,8 @@ def mounted(create_home: Callable[[str], Path]) -> Iterator[Target]:
 def in_memory(create_home: Callable[[str], Path]) -> Iterator[Path]:
     """A tmpfs for the files of a FUSE target.
 
-    Other tests drop the page cache of this machine. Files in a tmpfs are not dropped, so read times stay the same.
+    Other tests drop the page cache of this machine. The drop does not affect files in a tmpfs, so read times stay the
+    same.
     """
     need_fuse()
     mounts = Mounts(create_home)
@@ -106,9 +107,9 @@ def test_a_cache_that_the_given_command_drops_is_proven_cold_by_timed_reads(targ
 def test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_proves_nothing(
     in_memory: Path, runner: Runner
 ) -> None:
-    """Timed reads prove nothing if the cache drops only the checkpoints that these reads use.
+    """Timed reads prove nothing if a cache drops only the checkpoints that the timed reads use.
 
-    The fault distinguishes the checkpoints by their numbers.
+    Such a cache keeps the checkpoints that the loads read. The fault distinguishes checkpoints by their numbers.
     """
     (in_memory / "blind").mkdir()
     with misbehaving(in_memory / "blind", second=True, direct_io=True) as target:
@@ -151,9 +152,9 @@ def test_without_any_cache_a_second_client_proves_it(target: Target, runner: Run
 def test_a_second_client_finds_a_cache_of_the_fuse_process_that_the_kernel_does_not_count(
     in_memory: Path, runner: Runner, survives: bool
 ) -> None:
-    """The FUSE process has its own cache in addition to the kernel's page cache.
+    """Timed reads by two clients show whether the cache of a FUSE process survives a drop of the kernel's cache.
 
-    Timed reads of two clients show whether the cache of the FUSE process survives a drop.
+    The FUSE process has its own cache in addition to the kernel's page cache.
     """
     home = in_memory / f"counted-{survives}"
     home.mkdir()

@@ -1,6 +1,6 @@
 """End-to-end runs on a gateway that refuses to rename directories.
 
-A save then commits with a marker file, and the report states this.
+A save on this gateway commits with a marker file, and the report states this.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_a_stream_run_ends_with_zero_and_meets_all_that_is_required(streamed: Ru
 
 
 def test_its_ranks_need_no_memory_for_the_model_and_no_torch(streamed: Run) -> None:
-    """Each rank needs less than 100 MB of memory; the import of torch would need twice as much."""
+    """Each rank needs less than 100 MB of memory. The import of torch alone would need twice as much."""
     ranks = streamed.measurement()["ranks"]
     assert [r["rank"] for r in ranks] == [0, 1]
     for rank in ranks:

@@ -1,6 +1,6 @@
-"""The schemas of our documents are valid, accept printed documents, and refuse invalid values.
+"""The schemas of our JSON documents are valid, accept correct documents, and refuse invalid values.
 
-The tests of each command compare its real output with the schema.
+The tests of each command compare the command's real output with its schema.
 """
 
 from __future__ import annotations

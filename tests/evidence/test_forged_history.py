@@ -1,4 +1,4 @@
-"""Histories changed with a text editor: the change is reported and does not improve the trend."""
+"""Histories that were changed with a text editor: the change is reported, and the trend does not become better."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Run directories changed with a text editor: the change is reported and does not improve a verdict.
+"""Run directories that were changed with a text editor: the change is reported, and no verdict becomes better.
 
-Some changes try to crash a reader: invalid numbers, wrong types, names with control characters.
+Some changes try to crash the reader: invalid numbers, wrong types, names with control characters.
 """
 
 from __future__ import annotations
@@ -303,9 +303,9 @@ def test_observations_that_cannot_be_are_refused_and_named(run, capsys, name, ch
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_number_that_is_none_is_no_time(run, capsys, number):
-    """A measurement with an invalid number as a time is refused.
+    """A measurement is refused if one of its times is an invalid number, such as NaN.
 
-    If it were accepted, this number could decide whether a limit is met.
+    An accepted invalid number could decide whether a limit is met.
     """
     text = (run / FACTS).read_text()
     measurement = json.loads(text)

@@ -23,7 +23,7 @@ DAYS = 40
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """The history entry of one run. Tests copy it for many nights and change the times."""
+    """The history entry of one run. Tests copy the entry once for each night, and change the times in the copies."""
     directory = tmp_path_factory.mktemp("template") / "run"
     return entry(synthetic_run.write_run(directory))
 

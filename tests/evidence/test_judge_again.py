@@ -76,7 +76,8 @@ def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_direc
 def test_misses_that_the_run_planned_are_allowed_again(tmp_path):
     """SAVE and LOAD are met although one of 93 operations is late, because the run's plan allows one miss.
 
-    The late operations do not reduce the largest cluster for which the storage is sufficient.
+    ``judge`` also computes the largest cluster for which the storage is sufficient. The late operations do not reduce
+    this cluster.
     """
 
     def one_late(measurement):
@@ -106,7 +107,7 @@ def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_a
 
 
 def test_the_page_names_the_clusters_of_the_run_and_of_the_second_judgement(tmp_path):
-    """A run for 64 accelerators is judged again for 16,000, and the new page names both clusters."""
+    """If a run for 64 accelerators is judged again for 16,000 accelerators, the new page names both clusters."""
     before = write_run(tmp_path / "run", options={"ckpt_scale": "1", "ckpt_operations": "10"})
     assert "judged_again" not in before
     again = ("--cluster=16000", "--ckpt-save-budget=3%", "--json", f"--html={tmp_path / 'again.html'}")

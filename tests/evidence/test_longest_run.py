@@ -1,6 +1,6 @@
 """The longest run that the options allow can be read, judged and verified. A longer run is refused.
 
-Its many saves are generated, because only the size of the files matters here.
+The tests generate the many saves of such a run, because only the size of the files matters here.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def maximum_processes():
 
 
 def with_days_of_saves(found, saves, *, faults=0):
-    """Return the measurement with ``saves`` saves of ENDURE and ``faults`` faults.
+    """Return the measurement ``found`` with ``saves`` saves of ENDURE and ``faults`` faults.
 
-    The times have as many digits as real clocks give.
+    The times have as many digits as the times of real clocks.
     """
     each = DAYS * 86_400 / saves
     at = tuple(each * n + 0.123456789012 for n in range(saves))

@@ -65,7 +65,7 @@ def directory(made, kind, tmp_path):
 
 @pytest.fixture
 def later(monkeypatch):
-    """Return a function that adds a requirement and a check to this version."""
+    """Return a function that adds a requirement and a check to the current version of pytest-ckpt."""
 
     def add():
         monkeypatch.setitem(REQUIREMENTS, "LATER", LATER_REQUIREMENT)
@@ -137,7 +137,7 @@ def test_a_requirement_that_the_run_knew_and_did_not_decide_is_missing(directory
 def test_a_check_whose_run_had_its_requirement_alone_is_not_part_of_it(made, tmp_path, later):
     """A new check of MKDIR is not expected in an older run, although the older run required MKDIR.
 
-    The run's list of requirements names the checks of its version.
+    The list of requirements in a run names only the checks of the run's own version.
     """
     directory = shutil.copytree(made / "behaviour", tmp_path / "run")
     later()

@@ -1,4 +1,4 @@
-"""The report's schema accepts the files of a run, and refuses values on which scripts would fail."""
+"""The report's schema accepts the files of a run, and refuses values with which scripts would fail."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_report_is_one(document: Any) -> None:
 
 
 def objects(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    """Yield the path of each object in a document. Of a list, only the first entry is searched."""
+    """Yield the path of each object in a document. In each list, only the first entry is searched."""
     if isinstance(value, dict) and not FREE & set(path[-1:]):
         yield path
         for name, below in value.items():

@@ -115,7 +115,7 @@ def test_a_failed_rehearsal_that_was_made_better_does_not_pass(run, capsys):
 
 
 def test_a_digit_far_behind_the_point_is_found_in_each_number(run):
-    """A change of the last bit of any number is found, although the manifest was rewritten to match it."""
+    """A change of the last bit of any number is found, even if the manifest was rewritten to match the changed file."""
     file = run / "measurements" / f"{synthetic_run.SUBJECT}.json"
     before = file.read_bytes()
     document = json.loads(before)

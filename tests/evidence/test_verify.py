@@ -100,7 +100,10 @@ def test_sha256sum_agrees(plain):
 
 @pytest.mark.thorough
 def test_a_changed_byte_in_any_file_is_found_and_the_file_is_named(signed):
-    """Change the first, the last and three other bytes of every file, including the attestation."""
+    """A changed byte in any file is found, and the file is named.
+
+    The test changes the first, the last and three other bytes of every file, including the attestation.
+    """
     rng = random.Random(7)
     tried = 0
     for name in files_of(signed):
@@ -123,7 +126,7 @@ def test_a_changed_byte_in_any_file_is_found_and_the_file_is_named(signed):
 
 @pytest.mark.parametrize("bit", range(8))
 def test_a_changed_bit_anywhere_in_the_manifest_is_found_without_a_signature_too(plain, bit):
-    """Change one bit in each byte of the manifest, one byte at a time."""
+    """A changed bit in the manifest is found without a signature, too. The test changes one bit in each byte."""
     data = (plain / MANIFEST).read_bytes()
     for place in range(bit, len(data), 8):
         flipped = bytearray(data)

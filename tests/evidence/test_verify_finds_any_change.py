@@ -53,7 +53,7 @@ def files_of(directory):
 
 @st.composite
 def bytes_changed(draw, data):
-    """Draw a change of ``data`` and return the changed bytes.
+    """Let Hypothesis choose a change of ``data``; return the changed bytes.
 
     The change flips a bit, inserts bytes, removes a byte, truncates the data, or sets all bytes to zero.
     """
@@ -142,9 +142,10 @@ def test_a_file_of_another_kind_among_the_measurements_is_named(finished, kind, 
 @given(data=st.data())
 @EXAMPLES
 def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, tmp_path_factory, data):
-    """A change is found although the manifest was rewritten to match it.
+    """A change is found even if the manifest was rewritten to match the changed file.
 
-    In a signed run this applies to every file. In an unsigned run it applies to files that must agree with other files.
+    In a signed run, this applies to every file. In an unsigned run, it applies to files that must agree with other
+    files.
     """
     directory = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
     names = [n for n in files_of(directory) if n not in (MANIFEST, ATTESTATION)] if kind == "signed" else HELD

@@ -1,4 +1,4 @@
-"""Events of processes are read back from a line of text unchanged. Rank 0 combines its events into a record."""
+"""Events of processes are read back from a line of text unchanged. The events of a subject give its facts."""
 
 from __future__ import annotations
 
@@ -101,6 +101,9 @@ def test_the_last_report_counts_for_a_subject_that_was_started_again():
 
 
 def test_no_event_has_a_field_that_its_line_has_already():
-    """No event has a field "seconds" or "event", because it would overwrite the line's own field with this name."""
+    """No event has a field named "seconds" or "event".
+
+    The line of an event has its own fields with these names, which a field of the event would overwrite.
+    """
     for kind in KINDS.values():
         assert not {"seconds", "event"} & {field.name for field in dataclasses.fields(kind)}, kind

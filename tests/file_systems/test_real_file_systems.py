@@ -1,7 +1,8 @@
-"""Runs on file systems of other projects. Only the failures in the table occur. Verdicts state the known causes.
+"""Runs on file systems of other projects. Only the failures in the table occur, and verdicts state known causes.
 
-A failure that users may doubt is reproduced without our code, and disappears with the option that avoids it.
-`CKPT_UPDATE_FILE_SYSTEMS=docs/file_systems.json` writes the results to this file, from which the page is generated.
+A failure that users may doubt is reproduced without our code. The failure disappears with the option that avoids it.
+`CKPT_UPDATE_FILE_SYSTEMS=docs/file_systems.json` writes the results to docs/file_systems.json, from which the page is
+generated.
 """
 
 from __future__ import annotations

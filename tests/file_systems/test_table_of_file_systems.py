@@ -74,9 +74,9 @@ def test_a_cure_names_the_checks_that_it_makes_fail(row):
 
 @pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
 def test_a_cause_names_the_main_effect_of_its_reproduction(row):
-    """The stated cause of a failed check names the symptom that its reproduction shows most often.
+    """The stated cause of a failed check names the symptom that the reproduction of the failure shows most often.
 
-    For example, wrong bytes are not described as a missing name.
+    For example, the cause does not state a missing name if the reproduction shows wrong bytes.
     """
     words = {"bytes of no version": "bytes of", "ENOENT at open": "ENOENT", "some of the files, or none": "listing"}
     for check, way in row.shows.items():

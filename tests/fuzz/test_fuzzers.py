@@ -1,6 +1,6 @@
-"""Fuzzers of the commands' inputs find no violation in this code, and find injected faults.
+"""Fuzzers of the commands' inputs find no violation in this code, but detect injected faults.
 
-A test run performs 120 attacks, and 2,000 with ``--all``.
+A test run performs 120 attacks, or 2,000 attacks with ``--all``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FAST, MANY = 120, 2000
 
 
 def attack(*words, cases=MANY):
-    """Run ``cases`` attacks from the command line; return the ended process."""
+    """Run ``cases`` attacks from the command line; return the completed process."""
     command = [sys.executable, "-m", "tests.support.fuzz", "--processes=1", *words]
     seconds = patience(600) * max(1, cases / MANY)
     return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=seconds)

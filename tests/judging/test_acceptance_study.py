@@ -1,4 +1,7 @@
-"""The study of wrong verdicts, with few simulated arrays, and with cases whose result is known without simulation."""
+"""The program that studies wrong verdicts, tested with few simulated arrays.
+
+It is also tested with cases whose result is known without simulation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ WITH_A_LIMIT = [row for row in rows() if row.name != "STEADY"]
 
 
 def late_in(share: float) -> Truth:
-    """Return an array: ``share`` of its operations take twice the limit, all others half of the limit."""
+    """Return a simulated array on which the share ``share`` of operations takes twice the limit.
+
+    All other operations take half of the limit.
+    """
 
     def draw(chance, margin, arrays, series):
         drawn = [np.where(chance.random((arrays, n)) < share, 2.0, 0.5) for n in series]

@@ -42,9 +42,10 @@ def verdict(requirement, outcome, subject=SUBJECT):
 
 
 def findings(subject=SUBJECT, *, without=(), **outcomes):
-    """Return the verdicts of a complete run. All are met, except the given ``outcomes``.
+    """Return the verdicts of a complete run. All requirements are met, except those in ``outcomes``.
 
-    A keyword is a requirement's name with ``_`` instead of ``-``.
+    A keyword of ``outcomes`` is a requirement's name with ``_`` instead of ``-``. The requirements in ``without`` are
+    omitted.
     """
     changed = {name.replace("_", "-"): outcome for name, outcome in outcomes.items()}
     return [verdict(r, changed.get(r, "met"), subject) for r in ALL if r not in without]

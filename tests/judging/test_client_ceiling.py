@@ -1,7 +1,7 @@
 """Client ceilings: the highest rates at which each host creates content and compares content.
 
-If the clients are too slow for a save or a load, its requirement is "not run" instead of "failed". The verdict names
-the slow clients.
+If the clients are too slow for a save or a load, SAVE or LOAD is "not run" instead of "failed". The verdict names the
+slow clients.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ RANKS = tuple(RankFacts(rank=rank, host=f"n{1 + rank // 2}", pid=rank) for rank 
 
 
 def with_ceilings(of, *makes, compares=100 * NEEDED):
-    """Return the measurement with one host for each value of ``makes``.
+    """Return the measurement ``of`` with one host for each value in ``makes``.
 
-    The value is the rate at which the host creates content, as a multiple of the rate that the host's ranks need.
+    A value is the rate at which the host creates content, as a multiple of the rate that the ranks of the host need.
+    ``compares`` is the rate in bytes per second at which each host compares content.
     """
     hosts = [f"n{number}" for number in range(1, len(makes) + 1)]
     ranks = RANKS if len(makes) == 2 else of.ranks
@@ -79,9 +80,9 @@ def test_without_a_ceiling_a_late_save_fails() -> None:
 
 
 def test_a_save_that_was_faster_than_the_ceiling_proves_that_the_client_can() -> None:
-    """If one save is within the limit, the clients are fast enough, although the measured ceiling is too low.
+    """If one save is within the limit, the clients are fast enough, even if the measured ceiling is too low.
 
-    The late saves therefore fail SAVE.
+    Late saves therefore fail SAVE.
     """
     verdict = judged("SAVE", with_ceilings(late(), 0.9))
     assert (verdict.outcome, verdict.reason) == ("failed", "over limit")
@@ -135,7 +136,10 @@ def test_a_late_save_is_not_excused_by_the_rate_of_comparing_content() -> None:
 
 
 def with_comparisons(of, compares):
-    """Return the measurement with one host, which compares ``compares`` times the rate that a load needs."""
+    """Return the measurement ``of`` with one host, which compares content at a given rate.
+
+    The rate is ``compares`` times the rate that a load needs.
+    """
     return with_ceilings(of, 100.0, compares=compares * NEEDED_BY_LOADS)
 
 
@@ -172,7 +176,11 @@ SLOW_LOADS = pattern(*(2 * LOAD_LIMIT,) * 3)
     ],
 )
 def test_a_late_load_of_a_pattern_is_excused_in_the_same_way(requirement: str, of) -> None:
-    """The clients compare a half of the rate that the strictest of these requirements needs, or twice the rate."""
+    """A late load is "not run" if the clients compare at 0.51 times the rate that a load needs.
+
+    If the clients compare at 10 times this rate, or if a load of the run shows that they are fast enough, the
+    requirement fails.
+    """
     loads = [o for o in of.operations if o.kind != "load"]
     loads += [
         dataclasses.replace(o, seconds=2 * LOAD_LIMIT, rank_seconds=(2 * LOAD_LIMIT,) * 4)

@@ -1,4 +1,7 @@
-"""A gate table's demands on clients: if a demand is unmet, or its fact is unknown, the run gets no certificate."""
+"""A gate table's demands on clients.
+
+If a demand is unmet, or if the fact that it concerns is unknown, no certificate is given.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,8 @@ GATES = 'name = "ours"\nextends = "speed-only"\nclients = {}\n'
 def judged(tmp_path, capsys):
     """Return a function that judges a run with a gate table that contains the given demands on clients.
 
-    It returns (exit code, document or None, standard error). The run's host has 64 cores; its other facts are unknown.
+    The function returns (exit code, document or None, standard error). The host of the run has 64 cores. Its other
+    facts are unknown.
     """
 
     def run(*demands):

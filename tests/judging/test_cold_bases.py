@@ -28,10 +28,10 @@ SLOW, FAST = 0.5, 0.1
 
 
 def canaries(saved, again, dropped, elsewhere=None, count=10, behind=None, **more):
-    """Return timed reads of ``count`` parts. The times vary slightly between the parts.
+    """Return the timed reads of ``count`` parts of a file. The times vary slightly between the parts.
 
-    Before the cache drop, ``saved`` are the seconds of the first read, and ``again`` of the second read. After the
-    drop, ``dropped`` are the seconds of the first read, and ``behind`` of the second read. ``elsewhere`` are the
+    Before the cache drop, ``saved`` are the seconds of the first read and ``again`` those of the second read. After the
+    drop, ``dropped`` are the seconds of the first read and ``behind`` those of the second read. ``elsewhere`` are the
     seconds of a read by another client.
     """
     kinds = {"first_read": saved, "reread": again, "dropped_read": dropped, "other_client": elsewhere}
@@ -171,9 +171,9 @@ loads = st.lists(st.floats(1, 50), min_size=10, max_size=16)
 
 @given(st.data(), loads)
 def test_reads_served_by_a_cache_after_the_drop_are_never_proven_cold_under_any_load(data, before):
-    """If a cache serves both reads after a drop, timed reads prove nothing, under any load on the host.
+    """If a cache serves both reads after a drop, timed reads prove nothing, whatever the load on the host is.
 
-    The load is nearly the same in both reads of a part, so their times differ by at most a tenth.
+    The load on the host changes little between the two reads of a part, so their times differ by at most a tenth.
     """
     after = data.draw(st.lists(st.floats(1, 50), min_size=len(before), max_size=len(before)))
     uneven = data.draw(st.lists(st.floats(0.9, 1.1), min_size=len(before), max_size=len(before)))
@@ -191,7 +191,7 @@ def test_reads_served_by_a_cache_after_the_drop_are_never_proven_cold_under_any_
 
 @given(st.floats(0.001, 10), st.floats(0.001, 10), st.floats(0.01, 0.45), st.integers(10, 16))
 def test_an_honest_drop_on_a_quiet_host_is_proven(slow, warmer, share, count):
-    """Timed reads prove a drop that works, even if the storage becomes faster between the reads."""
+    """On a quiet host, timed reads prove that a drop works, even if the storage becomes faster between the reads."""
     first, later = max(slow, warmer), min(slow, warmer)
     fast = share * later
     assert of_canaries(canaries(first, fast, later, count=count)).found == "proven"

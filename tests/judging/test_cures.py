@@ -1,4 +1,7 @@
-"""If a failure is known for the target's file system, the verdict also states the cure. The outcome stays the same."""
+"""If the target's file system is known to cause a failure, the verdict also states the cure.
+
+The outcome stays the same.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank's failure: its phase decides which requirement fails and which requirements are not run."""
+"""A failure of a rank: its phase decides which requirement fails and which requirements are "not run"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time that an engine's library costs: its median times next to the times of the built-in engine stream."""
+"""The time that an engine's library adds to the time of the built-in engine stream. Medians are compared."""
 
 from __future__ import annotations
 

@@ -139,9 +139,9 @@ def test_no_table_of_ones_own_certifies_more_than_the_one_that_it_extends(tmp_pa
     ("posix-shared", "object"), ("gateway", "object-local"), ("object", "posix-shared"), ("object-local", "object"),
 ])  # fmt: skip
 def test_a_table_judges_only_what_it_is_for(tmp_path, kind, word):
-    """A gate table is refused if it is for another kind of target.
+    """A gate table is refused if it is made for another kind of target.
 
-    A run with such a table could be certified without the checks that its target needs.
+    Otherwise, a run could be certified without the checks that its target needs.
     """
     with pytest.raises(UsageError, match="is for"):
         load_gates(word, kind)

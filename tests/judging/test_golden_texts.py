@@ -1,6 +1,7 @@
-"""Compares the sentences of each requirement's verdicts with a golden text.
+"""The sentences of each requirement's verdicts equal a golden text.
 
-``CKPT_UPDATE_GOLDEN=1 pytest tests/judging/test_golden_texts.py`` rewrites the golden texts. Read the difference.
+``CKPT_UPDATE_GOLDEN=1 pytest tests/judging/test_golden_texts.py`` rewrites the golden texts. After this command, read
+the differences.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from tests.support.simulated_runs import Row, Timed, rows
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """An array that first serves ``burst`` without a limit, then at most ``rate`` to all clients together.
+    """An array that first serves ``burst`` without a limit, and then at most ``rate`` to all clients together.
 
-    ``rate_of_client`` limits each host. The unit of ``burst`` is the number of bytes of an operation. The unit of
-    rates is the rate at which an operation takes exactly its limit.
+    ``rate_of_client`` is the highest rate of each host. The unit of ``burst`` is the number of bytes of an operation.
+    The unit of rates is the rate at which an operation takes exactly its limit.
     """
 
     rate: float
@@ -42,12 +42,12 @@ class Clients:
 
 
 def series_on(bucket: Bucket, clients: Clients, row: Row) -> list[list[Timed]]:
-    """Simulate the operations of a requirement on an array, without pauses; return each series of operations."""
+    """Simulate the operations of a requirement on an array, without pauses; return one list for each series."""
     return [_operations(bucket, clients, limit, n) for limit, n in zip(row.limits, row.operations, strict=True)]
 
 
 def _operations(bucket: Bucket, clients: Clients, limit: float, count: int) -> Sequence[Timed]:
-    """Simulate ``count`` operations, in which all ranks move equally many bytes and end together."""
+    """Simulate ``count`` operations. In each operation, all ranks move the same number of bytes and end together."""
     asked = clients.hosts * min(clients.speed, bucket.rate_of_client)
     level, found = bucket.burst, []
     for _ in range(count):

@@ -278,8 +278,7 @@ def test_a_slower_storage_never_does_better(seconds, more):
 def stalled(took, waited):
     """Return a measurement whose second load took ``took`` times the limit.
 
-    ``waited`` is the time in which reads waited for the comparison, as a multiple of the limit. It is included in
-    ``took``.
+    ``waited`` is the part of this time in which reads waited for the comparison, as a multiple of the limit.
     """
     limit = judged("LOAD", measurement()).limit
     slow = dataclasses.replace(operation("load", 2, took * limit), stalled_seconds=waited * limit)

@@ -138,8 +138,9 @@ _STEP = SAVE_LIMIT / 4000
 def seconds_of_two_jobs(ranks, client_rate, array_rate):
     """Simulate two jobs that save at the same time; return the seconds of one save of the first job.
 
-    Each job has half of the ranks. A rank writes its share of ``FULL`` bytes on a schedule, at most at ``client_rate``.
-    The array serves ``array_rate`` in total, and shares it evenly among the ranks that have bytes to write.
+    Each job has half of the ranks. A rank writes its share of ``FULL`` bytes on a schedule, at most at ``client_rate``
+    bytes per second. The array serves ``array_rate`` bytes per second in total. It shares this rate evenly among the
+    ranks that have bytes to write.
     """
     size, pace = FULL / ranks, FULL / ranks / PACE.seconds
     written, began = [0.0] * ranks, [0.0] * ranks

@@ -1,4 +1,4 @@
-"""Verdicts on incremental saves: loads of a full save with its deltas, and the files that deletions leave."""
+"""Verdicts on incremental saves: loads of a full save with its deltas, and files that remain after deletions."""
 
 from __future__ import annotations
 

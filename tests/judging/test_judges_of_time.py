@@ -31,9 +31,10 @@ TIMES = [("SAVE", "saves", LIMITS.save_limit_seconds), ("LOAD", "loads", LIMITS.
 
 
 def with_seconds(kind, seconds, **changes):
-    """Return a measurement in which save and load number n both take the n-th value of ``seconds``.
+    """Return a measurement in which save number n and load number n take the n-th value of ``seconds``.
 
-    ``changes`` are fields of the operations. They apply to saves if ``kind`` is "saves", and to loads if it is "loads".
+    ``changes`` are further fields of the operations. If ``kind`` is "saves", they apply to the saves. If ``kind`` is
+    "loads", they apply to the loads.
     """
     operations = [
         dataclasses.replace(operation(of, n, s), **(changes if of == kind[:-1] else {}))
@@ -144,7 +145,7 @@ class TestTime:
         def of(*late):
             """Return the verdict on 93 operations, of which the last ``len(late)`` exceed the limit.
 
-            ``late`` has one value for each of these: true if the client delayed the operation.
+            ``late`` has one value for each late operation: true if the client delayed the operation.
             """
             made = with_seconds(kind, [limit / 2] * (93 - len(late)) + [1.1 * limit] * len(late))
             delayed = {(kind[:-1], 94 - n) for n, is_delayed in enumerate(late, 1) if is_delayed}

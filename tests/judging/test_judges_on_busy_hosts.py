@@ -1,4 +1,7 @@
-"""Verdicts on runs during which other programs used a host: limits in seconds decide, ratios of times do not."""
+"""Verdicts on runs during which other programs used a host.
+
+Limits in seconds decide as usual. Ratios of times do not decide.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ def test_an_added_pattern_brings_the_load_of_its_own_span() -> None:
 
 
 def loaded_in(of, name):
-    """Return the measurement ``of``, in which other programs use a host during the launch of scenario ``name``."""
+    """Return the measurement ``of``, changed so that other programs use a host during the scenario ``name``."""
     found = dataclasses.replace(of.patterns.result_of(name), host_loads=(dataclasses.replace(BUSY_HOST, span=name),))
     return dataclasses.replace(of, patterns=dataclasses.replace(of.patterns, **{name: found}))
 

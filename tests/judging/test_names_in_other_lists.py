@@ -1,4 +1,4 @@
-"""Requirements also state their names in other requirement lists, such as NVIDIA's."""
+"""The catalogue states the names that a requirement has in other requirement lists, such as NVIDIA's list."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def test_names_in_other_lists_appear_in_the_catalogue() -> None:
 
 
 def test_a_line_of_another_list_is_named_with_whose_it_is_and_no_survey_of_ours_is_cited() -> None:
-    """A text that cites an entry of another list, such as ``N-011``, also names the owner of the list.
+    """If a text cites an entry of another list, such as ``N-011``, the text also names the owner of the list.
 
-    No text cites the project's internal survey, because readers of a certificate do not have it.
+    No text cites the project's internal survey, because readers of a certificate do not have this survey.
     """
     printed = [text for r in REQUIREMENTS.values() for text in (r.text, r.source, r.figure, r.limit, r.next_step)]
     printed += [text for check in CHECKS for text in (check.how, check.relies)]

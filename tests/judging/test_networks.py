@@ -1,4 +1,4 @@
-"""The report names a host's network as the limit only if the host moved about as much as its network can carry."""
+"""A report names a host's network as the limit only if the host used about the full rate of this network."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def without_reason(gates: Gates, known: Mapping[str, GateDefault], reasons: Sequ
 
 
 def _offered(table: str) -> dict[str, GateDefault]:
-    """Return the requirements and checks that apply to the targets of a gate table."""
+    """Return the requirements and checks that apply to the kind of target for which a gate table is made."""
     offered = OF_STORES if table.startswith("object") else MOUNTED
     return {n: row for n, row in known_names().items() if REQUIREMENTS[n.partition(".")[0]].needs <= offered}
 

@@ -1,4 +1,7 @@
-"""STALE states how long another client may serve outdated cached data, and the mount option that shortens this time."""
+"""STALE states how long another client may serve outdated cached data.
+
+If a mount option shortens this time, STALE also names the option.
+"""
 
 from __future__ import annotations
 

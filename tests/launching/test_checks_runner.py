@@ -32,7 +32,7 @@ Run = Callable[..., Observation]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that calls `run_check` with ``code`` in place of the module of the check."""
+    """Return a function that calls `run_check`, but with the Python code ``code`` in place of the check's module."""
 
     def run_code(
         code: str, *, deadline_seconds: float = AMPLE_SECONDS, directory: Path | None = None, **more: Any

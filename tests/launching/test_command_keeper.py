@@ -21,7 +21,7 @@ Started = Callable[[Mapping[Command, str]], tuple[CommandKeeper, int]]
 
 @pytest.fixture
 def started(tmp_path: Path) -> Started:
-    """Return a function that starts a command keeper and returns (the keeper, its process id)."""
+    """Return a function that starts a command keeper with the given commands and returns (keeper, its process id)."""
 
     def start_keeper(commands: Mapping[Command, str]) -> tuple[CommandKeeper, int]:
         keeper = CommandKeeper({"upgrade": f"sh -c 'echo $PPID > {tmp_path}/pid'", **commands}, 60.0, tmp_path / "log")

@@ -1,4 +1,4 @@
-"""Two workers do not run the same check. If ranks of an earlier launch cannot be ended, no launch starts."""
+"""A check that two workers need runs only once. If ranks of an earlier launch cannot be ended, no launch starts."""
 
 from __future__ import annotations
 

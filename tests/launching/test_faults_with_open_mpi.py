@@ -20,4 +20,4 @@ def results(create_home: Callable[[str], Path]) -> dict[RunFault, StepResult]:
 
 
 class TestFaultsWithOpenMpi(FaultTests):
-    """The inherited tests check the run with each fault."""
+    """The tests that `FaultTests` defines for each fault, applied to runs with Open MPI."""

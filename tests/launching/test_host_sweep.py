@@ -20,7 +20,10 @@ WAITS = "print(flush=True); import time; time.sleep(600)"
 
 
 def swept(session: Path, *words: str) -> None:
-    """Start a process of the run with this session directory, and check that a sweep of the host ends the process."""
+    """Start a process of the run with this session directory, and check that a sweep of the host ends the process.
+
+    ``words`` are the arguments of the sweep.
+    """
     environment = os.environ | {MARK: RUN, SESSION: str(session)}
     process = subprocess.Popen([sys.executable, "-c", WAITS], env=environment, stdout=subprocess.PIPE)
     assert process.stdout
@@ -58,7 +61,7 @@ def test_a_rank_that_is_gone_has_handed_its_session_on(tmp_path: Path, name: str
 
 
 def test_a_rank_that_is_gone_ends_nothing_of_the_next_launch(tmp_path: Path) -> None:
-    """A sweep for one launch does not end the processes of a later launch, which may already run on this host."""
+    """A sweep for one launch does not end processes of a later launch, which may already run on the same host."""
     waiting = [
         subprocess.Popen([sys.executable, "-c", WAITS], env=os.environ | {MARK: RUN, LAUNCH: launch},
                          stdout=subprocess.PIPE)
@@ -91,7 +94,7 @@ def test_another_process_with_the_pid_of_a_daemon_is_not_ended(tmp_path: Path) -
 
 
 def test_the_session_of_a_scheduler_stays(tmp_path: Path) -> None:
-    """A session directory of Slurm stays, because Slurm still uses it after the run."""
+    """A sweep does not remove a session directory of Slurm, because Slurm still uses the directory after the run."""
     session = create_session(tmp_path / "pmix.7.0")
     swept(session)
     assert (session / "1").exists()

@@ -39,7 +39,7 @@ NAMES = (*HOSTS, "--ckpt-suite=conformance", "-k", "NAMES[")
 
 @pytest.fixture(scope="module", params=STORAGES)
 def all_results(create_home: Callable[[str], Any], request: pytest.FixtureRequest) -> Sequence[StepResult]:
-    """Return the results of the runs, in order.
+    """Return the results of all runs, in the order of the runs.
 
     Runs with saves, loads and all patterns alternate with runs of the check NAMES.
     """

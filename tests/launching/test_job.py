@@ -45,7 +45,7 @@ OF_JOB = REPLAY._replace(files=FileRule(pattern=JobPattern(file="job.json", sha2
 
 @pytest.mark.parametrize("engine", [*BUILT_IN, OF_JOB], ids=lambda engine: engine.name)
 def test_ranks_know_every_name_that_the_engine_s_rule_has(engine):
-    """The job contains the file names of the engine, by which ranks remove the files of a killed save."""
+    """The job contains all file names of the engine. With these names, ranks remove the files of a killed save."""
     settings = resolve(
         {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {}
     )

@@ -1,4 +1,4 @@
-"""If a launcher fails before any rank has reported, it is started again. A later failure ends the run."""
+"""A launcher that fails before any rank has sent a message is started again. A later failure ends the run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ LAUNCHES_AGAIN = "-n1"
 
 @pytest.fixture
 def launcher(runner: Runner) -> str:
-    """Return the option for a launcher that reads its behaviour from the file ``plan``, one word for each launch.
+    """Return the option for a launcher whose behavior is set in the file ``plan``, by one word for each launch.
 
-    The words are "fail", "nothing" (end without ranks), "silence" (hang), and any other word (start the ranks).
+    "fail" ends with an error, "nothing" ends without starting ranks, and "silence" hangs. Any other word starts the
+    ranks.
     """
     program = runner.home / "launch"
     # A "#!" line could not name a Python whose path contains a space.

@@ -108,7 +108,7 @@ def test_ranks_start_on_another_host_from_a_path_with_a_space(create_home: Calla
 def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands_none_on(
     create_home: Callable[[str], Path],
 ) -> None:
-    """With any login shell, ranks on other hosts get the environment, although ssh does not pass it.
+    """Ranks on other hosts receive the environment of the run, although ssh does not pass it. Any login shell works.
 
     The launcher sends the environment to its daemons. The login shell only starts a daemon.
     """

@@ -35,7 +35,10 @@ def over(tmp_path: Path) -> Callable[[str], LaunchContext]:
 
 
 def ended(directory: Path, how: dict[str, object] | None) -> None:
-    """Create the directory of a launch, with an exit file that contains ``how``. None means no exit file."""
+    """Create the directory of a launch that has ended.
+
+    ``how`` is the content of the launch's exit file. If it is None, there is no exit file.
+    """
     launch = directory / "launches" / "1"
     launch.mkdir(parents=True)
     if how is not None:

@@ -88,7 +88,7 @@ def test_without_such_words_who_told_of_an_error_first_is_named(watch: RankWatch
 
 
 def test_a_launch_that_never_began_lost_no_host() -> None:
-    """If no rank has reported, the launch has failed and no host is lost. The launch may be tried again."""
+    """If no rank has sent a message, the launch has failed and no host is lost. The launch may be started again."""
     watch = RankWatchdog(2, 10.0, "h1")
     failure = watch.ended(255, OPEN_MPI_BY_SSH)
     assert failure
@@ -160,7 +160,7 @@ def test_a_rank_that_speaks_and_does_not_move_hangs_in_its_call(clock: Clock, wa
 def test_the_first_of_several_ranks_that_end_without_a_message_is_named(watch: RankWatchdog) -> None:
     """If two ranks end without a message, the failure names the rank that ended first.
 
-    The launcher reports only that a rank has lost its peer, and not which rank was killed.
+    The launcher reports only that a rank has lost its peer. It does not report which rank was killed.
     """
     watch.add_exit(0, ended=7.5)  # the controller noticed it first because it looked late
     watch.add_exit(1, ended=7.25)
@@ -200,9 +200,9 @@ def test_slurm_tells_of_tasks_that_it_ended_itself_and_the_first_that_was_gone_i
 def test_the_rank_that_ended_first_is_named_even_if_slurm_reports_another(
     watch: RankWatchdog,
 ) -> None:
-    """If Slurm reports the end of one rank, but another rank ended earlier, the failure names the earlier rank.
+    """The failure names the rank that ended first, even if Slurm reports only the end of another rank.
 
-    Slurm does not report a rank if its daemon on the rank's host was killed too.
+    Slurm does not report the end of a rank if Slurm's daemon on the rank's host was killed too.
     """
     watch.add_exit(1, ended=1)
     failure = watch.ended(137, "srun: error: h1: task 0: Killed")

@@ -1,4 +1,4 @@
-"""MPICH's ranks on other hosts than the controller, started by hydra over ssh."""
+"""MPICH ranks on hosts other than the controller's host. MPICH's process manager hydra starts them over ssh."""
 
 from __future__ import annotations
 

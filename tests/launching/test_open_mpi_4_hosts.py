@@ -1,4 +1,7 @@
-"""Ranks that Debian's Open MPI 4 starts on this host and on others. Its settings differ from those of version 5."""
+"""Ranks that Debian's Open MPI 4 starts on this host and on other hosts.
+
+The settings of Open MPI 4 differ from the settings of version 5.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +64,9 @@ def test_ranks_of_one_host_share_memory_by_the_name_that_it_has_there(version: s
 
 
 def test_the_session_of_open_mpi_4_stays_where_it_has_it() -> None:
-    """For Open MPI 4, the launcher does not set a session directory.
+    """For Open MPI 4, the launcher sets no session directory.
 
-    Open MPI 4 rejects such a directory on the local host, and its ranks would end immediately.
+    Open MPI 4 would reject a session directory on the local host, and its ranks would end immediately.
     """
     hosts = (HostSlots(name="node1", slots=1),)
     launcher = Launcher(template=("mpirun",), version="mpirun (Open MPI) 4.1.4", hosts=hosts)

@@ -1,4 +1,4 @@
-"""While an operation moves bytes, the watchdog ends it only if it would take longer than 50 deadlines.
+"""The watchdog ends an operation that moves bytes only if the operation would take longer than 50 deadlines.
 
 The deadline is the longest permitted time without progress. Here it is 60 s.
 """
@@ -59,9 +59,9 @@ class Watched:
         return self.watch.hung()
 
     def keep_reporting(self, operation, bytes_more, seconds):
-        """Let rank 1 report ``bytes_more`` bytes every ten seconds, for ``seconds``.
+        """Let rank 1 report ``bytes_more`` further bytes every ten seconds, for ``seconds`` in total.
 
-        If the watchdog finds a failure, stop. Return (failure or None, the seconds that have passed).
+        If the watchdog finds a failure, stop earlier. Return (failure or None, seconds that have passed).
         """
         began = self.clock.now
         while self.clock.now - began < seconds:
@@ -114,7 +114,8 @@ def test_a_pause_shorter_than_the_deadline_ends_nothing(watched):
 def test_a_rank_that_saved_no_files_is_ended_only_when_its_time_is_over():
     """A rank that has saved no files is ended only when the allowed time is over.
 
-    If more ranks load than have saved, the number of bytes that an additional rank must read is unknown.
+    If more ranks load than have saved, some ranks have saved no files. The watchdog then does not know how many bytes
+    such a rank must read.
     """
     allowed = Allowance(seconds=MAXIMUM, why="50 x --ckpt-io-timeout 1 min", rank_bytes=(SIZE, SIZE))
     assert allowed.exceeded_by(3, 100, MAXIMUM) == ""

@@ -45,7 +45,7 @@ def config() -> dict[str, str]:
 def mpi_job() -> list[Pod]:
     """Return the pods that the MPI Operator creates for an MPIJob: the launcher and two workers.
 
-    They have the host file and the host names that the operator gives them.
+    The pods have the host file and the host names that the operator sets.
     """
     (job,) = filled("mpijob-claim.yaml", OF_POD)
     launcher, worker = templates(job)

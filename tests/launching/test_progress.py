@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Watched:
-    """A run of one subject, with the progress lines that it has printed."""
+    """A run of one subject (a model and how it is saved), and the progress lines that the run has printed."""
 
     def __init__(self, clock: Clock, **options: str) -> None:
         said = {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_operations": "2"}
@@ -59,7 +59,7 @@ class Watched:
         self.progress.record(MeasurementStarted(subject=self.planned.subject))
 
     def own(self, kind: OperationKind, index: int, seconds: float) -> None:
-        """Report a save or load that belongs to no pattern."""
+        """Report a save or load that belongs to no pattern (such as a storm) and that takes ``seconds``."""
         ref = OperationRef(subject=self.planned.subject, action=kind, index=index)
         self.progress.record(OperationStarted(operation=ref))
         self.clock.now += seconds

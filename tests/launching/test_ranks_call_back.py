@@ -54,7 +54,7 @@ def launched(tmp_path: Path, launcher: Launcher, processes: int, more: str = "",
 
 @pytest.fixture
 def one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that creates a launcher of one rank. The rank receives its job and runs the given code."""
+    """Return a function that creates a launcher of one rank. The rank receives its job and then runs the given code."""
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
 
     def create_launcher(code: str) -> Launcher:

@@ -52,7 +52,7 @@ def ranks() -> dict[int, list[str]]:
 def switches() -> dict[int, int]:
     """Return {process id: number of voluntary context switches} of each rank.
 
-    The number does not change while a rank sleeps.
+    While a rank sleeps, its number does not change.
     """
     name = "voluntary_ctxt_switches:"
     return {
@@ -119,7 +119,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 def test_files_by_which_hosts_look_are_named_by_the_next_run_where_the_controller_was_killed(runner: Runner) -> None:
-    """If a controller is killed during the same-target check, the next run names the files that are left.
+    """If a controller is killed during the same-target check, the next run names the files that remain.
 
     In the same-target check, each host looks for files that the other hosts have created.
     """

@@ -1,6 +1,6 @@
 """The estimate of a run's remaining time.
 
-The estimate follows from the times of completed steps. Until a step is completed, there is no estimate.
+The estimate is computed from the times of completed steps. Until the first step is completed, no estimate is printed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def test_the_remaining_time_follows_the_pace_of_finished_operations() -> None:
 
 
 def test_turns_with_paced_saves_last_by_the_clock_and_are_no_pace() -> None:
-    """Each step of the pattern mixed is estimated at 30 s, the duration of a paced save (written on a schedule) here.
+    """Each step of the pattern mixed is estimated at 30 s, the duration of a paced save in this test.
 
-    The times of other steps do not change this estimate.
+    A paced save is written on a schedule. The times of other steps do not change this estimate.
     """
     of = rows(ckpt_suite="performance,contention")
     for kind, count in {name: row.count for name, row in of.items() if name != "mixed"}.items():

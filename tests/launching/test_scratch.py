@@ -124,9 +124,9 @@ def test_the_next_launch_removes_the_directory_of_a_keeper_that_was_killed_too(s
 
 
 def test_a_directory_that_is_kept_stays_whatever_number_its_controller_has_here(started: Started) -> None:
-    """A directory in use stays, even if the process id in its name belongs to no process here.
+    """A scratch directory in use is not removed, even if the process id in its name belongs to no process here.
 
-    This happens if the controller is in another PID namespace with the same /dev/shm.
+    This happens if the controller is in another PID namespace that shares /dev/shm with this one.
     """
     elsewhere = started.directory.rename(started.directory.with_name("ckpt-999999999.elsewhere"))
     ScratchDirectory().remove()
@@ -150,9 +150,9 @@ def test_a_directory_that_nobody_keeps_goes_though_its_number_is_of_a_process_he
 
 
 def test_a_new_directory_that_another_launch_takes_for_abandoned_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If another launch removes the new directory before it is locked, a new one is created.
+    """If another launch removes a new scratch directory before the directory is locked, a new directory is created.
 
-    This happens twice here: once before the directory is opened, and once afterwards.
+    In this test, this happens twice: once before the directory is opened, and once after it is opened.
     """
     make, made = tempfile.mkdtemp, list[Path]()
 

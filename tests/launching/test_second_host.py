@@ -1,4 +1,4 @@
-"""The names of several hosts for each launcher, and the proof that a second client runs on another host."""
+"""How each launcher receives the names of hosts, and the proof that a second client runs on another host."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ def test_a_second_client_that_does_not_answer_is_left_to_its_checks(settings, la
 
 
 def test_mpiexec_starts_the_second_client_also_for_root(settings, tmp_path, monkeypatch):
-    """mpiexec starts the second client for root too, although Open MPI refuses root by default.
+    """If the user is root, mpiexec starts the second client, although Open MPI refuses root by default.
 
-    The test expects an error, because the second client was started and reports that it runs on this host.
+    The test expects an error: the second client was started and reports that it runs on this host.
     """
     for name in [name for name in os.environ if name.startswith("OMPI_ALLOW")]:
         monkeypatch.delenv(name)

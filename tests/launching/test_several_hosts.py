@@ -64,7 +64,7 @@ def steps(array: Path) -> dict[str, Step]:
 
 
 def maintaining(array: Path, step: int) -> tuple[str, ...]:
-    """Return the options with maintenance commands for step number ``step``. The snapshots are MooseFS snapshots."""
+    """Return the options with maintenance commands for step number ``step``. Snapshots are taken with MooseFS."""
     clone = array / "clone"
     take = f"mfsmakesnapshot {array}/target-{step} {clone} >&2; echo {clone}"
     return (actions(upgrade_command="sleep 0.5", snapshot=f"sh -ec '{take}'", remove_snapshot="rm -r"),)
@@ -127,7 +127,7 @@ def test_storage_is_maintained_while_ranks_of_two_hosts_save(results: dict[str, 
 
 @pytest.mark.thorough
 def test_no_pattern_fails_if_a_host_sees_a_new_name_late(results: dict[str, StepResult]) -> None:
-    """No pattern fails because a host sees a new name late."""
+    """If a host sees a new name late, no pattern (such as loads by all ranks at once) fails for this reason."""
     measured = results["contention"].run.measurement()
     assert measured["failure"] is None
     assert measured["patterns"]["mixed"]["save_seconds"]
@@ -137,9 +137,9 @@ def test_no_pattern_fails_if_a_host_sees_a_new_name_late(results: dict[str, Step
 
 @pytest.mark.thorough
 def test_every_other_suite_is_measured_over_hosts(results: dict[str, StepResult]) -> None:
-    """Each suite is measured on two hosts, whether it meets its requirements or not.
+    """Each suite is measured on two hosts. The requirements of the suite may be met or not.
 
-    The hosts share one machine, so a suite may be too slow.
+    The simulated hosts share one machine, so a suite may be too slow.
     """
     run = results["suites"].run
     for measured in run.document["measurements"]:

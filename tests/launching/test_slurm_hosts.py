@@ -105,7 +105,7 @@ def sent_off(home: Path, name: str, *, operations: int, then: str = "", nodes: s
 
 
 def run_of(step: StepResult) -> Run:
-    """Return the results of the pytest-ckpt run in a submitted job."""
+    """Return the pytest-ckpt run of a submitted job: its exit code, output and report."""
     (log,) = Path(step.home).glob("ckpt-acceptance-*.log")
     (report,) = Path(step.home).glob("ckpt-report-*")
     return Run(code=step.code, text=log.read_text(), home=report.parent, target=report / "gone", report=report)

@@ -24,9 +24,9 @@ def launcher(*hosts: str, version: str = "Open MPI 5.0.11", words: tuple[str, ..
 
 @pytest.fixture
 def a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a fake ssh on PATH; return the file in which it records its calls.
+    """Put a fake ssh on PATH; return the file in which the fake records its calls.
 
-    It fails for hosts with "bad" in their names.
+    The fake fails for hosts with "bad" in their names.
     """
     program = tmp_path / "ssh"
     program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{ANSWERS}\n')

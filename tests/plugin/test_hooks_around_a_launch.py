@@ -1,4 +1,4 @@
-"""Hooks before and after a launch. If a hook fails, skips or ends its process, only its measurement is lost.
+"""Hooks before and after a launch. If a hook fails, skips or exits, only the current measurement is lost.
 
 A message names the failed hook.
 """
@@ -22,7 +22,7 @@ from tests.support.vendor_directory import QUICK
 def test_a_hook_that_fails_afterwards_takes_what_was_met_but_not_what_failed(
     run_with: Callable[..., Run], workers: tuple[str, ...]
 ) -> None:
-    """If the hook after a measurement fails, met requirements become "not run", and failed ones stay failed.
+    """If the hook after a measurement fails, requirements that were met become "not run". Failed ones remain failed.
 
     The cluster is so large that SAVE and LOAD fail on any storage.
     """
@@ -68,7 +68,10 @@ def test_a_hook_that_skips_skips_nothing(run_with: Callable[..., Run]) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("breaks", ["", "before", "after"])
 def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[..., Run], breaks: str) -> None:
-    """Hooks are also called for a launch with maintenance commands. If a hook fails there, only UPGRADE is not run."""
+    """Hooks are also called for a launch with maintenance commands.
+
+    If a hook fails in one of these calls, only UPGRADE is "not run".
+    """
     run = run_with(
         f"""
         seen = []
@@ -143,7 +146,7 @@ def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(runner: 
 
 @pytest.mark.thorough
 def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(run_with: Callable[..., Run], tmp_path: Path) -> None:
-    """If a worker dies in a hook, the next worker repeats the measurement with the same plugin."""
+    """If a worker process ends during a hook, the next worker repeats the measurement with the same plugin."""
     once = tmp_path / "once"
     run = run_with(
         "import os\nfrom pathlib import Path\n\ndef pytest_ckpt_after_measure():\n"

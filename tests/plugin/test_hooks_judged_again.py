@@ -115,9 +115,9 @@ def test_a_test_of_it_that_did_not_run_then_does_not_run_now(directory: Path) ->
 
 
 def test_a_report_cannot_give_one_of_our_requirements_to_a_plugin(acme: Run, directory: Path) -> None:
-    """If a report assigns a built-in requirement to a plugin, ``judge`` still judges this requirement again.
+    """If a report assigns a built-in requirement to a plugin, ``judge`` still judges this requirement itself.
 
-    The verdict in the report may be forged.
+    The verdict in the report is not copied, because it may be forged.
     """
 
     def steal(report: dict) -> None:
@@ -194,9 +194,9 @@ def test_nights_with_a_plugin_are_not_compared_with_nights_without(acme: Run) ->
 
 
 def judged(outcome: str, severity: str = "required") -> tuple:
-    """Judge a complete run at full size with one plugin requirement, which has this outcome.
+    """Judge a complete run at full size whose only plugin requirement has the outcome ``outcome``.
 
-    Return (judgement, {requirement: plugin}).
+    If ``outcome`` is "missing", the run has no verdict on this requirement. Return (judgement, {requirement: plugin}).
     """
     settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
     plan = plan_run(settings, mounted("ext4"))

@@ -84,7 +84,7 @@ def test_a_plugin_may_restrict_a_hook_to_the_controller(run_with: Callable[..., 
 
 
 def test_workers_use_the_options_of_the_controller(run_with: Callable[..., Run]) -> None:
-    """Workers use the launcher that the hook returned in the controller; the hook is not called in workers."""
+    """Workers use the launcher that the hook returned in the controller. The hook is called only in the controller."""
     run = run_with(
         """
         import os

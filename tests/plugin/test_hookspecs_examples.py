@@ -54,7 +54,7 @@ def test_every_hook_has_an_example_that_implements_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_an_example_takes_what_the_hook_gives(name: str) -> None:
-    """The example has all arguments of the hook, in the order of the hook specification."""
+    """An example of a hook has all arguments of the hook, in the order of the hook specification."""
     arguments = ", ".join(inspect.signature(getattr(hookspecs, name)).parameters)
     assert f"def {name}({arguments}):" in "".join(EXAMPLES[name])
 

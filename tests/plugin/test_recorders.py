@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.Config) -> None:
-    """A report does not name the conftests of a clone of pytest-ckpt, which each run in the clone loads."""
+    """A report does not name the conftest files of a clone of pytest-ckpt. Each run in the clone loads these files."""
     own = [CHECKOUT / "conftest.py", CHECKOUT / "tests" / "conftest.py"]
     loaded = [str(getattr(plugin, "__file__", "")) for _, plugin in pytestconfig.pluginmanager.list_name_plugin()]
     assert {str(file) for file in own} <= set(loaded)
@@ -20,9 +20,10 @@ def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.
 
 
 def test_the_conftest_above_an_environment_in_a_checkout_is_not_an_operator_s(pytester: pytest.Pytester) -> None:
-    """The conftest of a clone is not an operator's if its content is unchanged. Otherwise, it is an operator's.
+    """The conftest of a clone counts as part of pytest-ckpt if its content is unchanged.
 
-    If the environment is inside the clone, as in the README, every run loads this conftest.
+    A changed conftest counts as a file of the operator. If the environment is inside the clone, as in the README, every
+    run loads this conftest.
     """
     clone = pytester.mkdir("clone")
     (clone / "conftest.py").write_bytes((CHECKOUT / "conftest.py").read_bytes())

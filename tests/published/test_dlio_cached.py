@@ -1,4 +1,4 @@
-"""Published loads that are much faster than the others are named. Loads whose times only vary are not named."""
+"""Published loads that are much faster than other loads of the result are named. Usual variations are not named."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The time of the slowest process in each published operation.
 
-It is read from the files of all ranks, or inferred from the files of some ranks or of rank 0.
+The time is read from the files of all ranks, or inferred from the files of some ranks or of rank 0.
 """
 
 from __future__ import annotations
@@ -126,7 +126,10 @@ def test_a_rank_that_is_as_slow_as_what_is_inferred_is_named():
 
 
 def test_a_time_that_all_ranks_shortened_shows_in_when_the_next_operation_started():
-    """If a save was shortened in the files of all ranks, the start of the next operation reveals the true time."""
+    """If the files of all ranks state a save time that is too short, the true time is still known.
+
+    It is inferred from the start of the next operation.
+    """
     times = times_of(SyntheticRun(seconds=lambda _kind, _number, rank: 40.0 if rank == 3 else 5.0))
     for t in times.values():
         timing = t.timings["save", 4]
@@ -201,7 +204,7 @@ def test_no_pause_is_longer_than_what_was_before_the_first_operation(really, rec
 
 
 def test_a_start_that_was_set_back_makes_no_pause_longer():
-    """If the start of the run was changed, the pause between operations stays the same.
+    """If the recorded start of the run was changed, the computed pause between operations stays the same.
 
     There is no configuration, so the pause is computed from the operations.
     """

@@ -62,7 +62,10 @@ def test_nothing_in_them_is_suspected():
 
 
 def test_a_last_save_before_loads_is_bounded_by_what_the_others_took():
-    """The upper bound of the last save is over 0.5 times the fastest and under 1.5 times the slowest other save."""
+    """The upper bound of the last save's time is plausible when compared with the other saves.
+
+    It is over 0.5 times the time of the fastest other save, and under 1.5 times the time of the slowest other save.
+    """
     tried = 0
     for directory in find_runs(Path(DIRECTORY)):
         run, _ = examine(read_run(directory))

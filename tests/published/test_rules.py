@@ -113,10 +113,10 @@ def test_a_bare_directory_tells_of_few_and_breaks_none_for_that(check_rules, tmp
 
 
 def gap(seconds, *, exact=True, system=None):
-    """Return a function that writes a submission whose saves and loads are two invocations.
+    """Return a function that writes a submission in which one invocation saves and a second invocation loads.
 
-    The second invocation begins ``seconds`` after the end of the first. If ``exact`` is true, the files contain both
-    times.
+    The second invocation begins ``seconds`` after the end of the first. If ``exact`` is true, the files contain the end
+    of the first and the begin of the second invocation.
     """
 
     def write(top):

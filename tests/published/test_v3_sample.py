@@ -1,7 +1,8 @@
-"""Results in the layout of v3.0, written by the script in PYTEST_CKPT_V3_TREE; skipped if the variable is not set.
+"""Results in the layout of v3.0, which the script in PYTEST_CKPT_V3_TREE writes.
 
-The script creates a directory ``mlperf-v3`` with two systems. The first system saved and loaded in two invocations, and
-its files contain the times of two of eight ranks. The second system has 1,024 ranks and no metadata of mlpstorage.
+If the variable is not set, the tests are skipped. The script creates a directory ``mlperf-v3`` with two systems. The
+first system saved and loaded in two invocations, and its files contain the times of two of eight ranks. The second
+system has 1,024 ranks and no metadata of mlpstorage.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waits of a rank until it sees a name that another host has created.
+"""Waits of a rank until its host sees a name that another host has created.
 
 The waits are outside of timed sections, limited in time, and recorded.
 """
@@ -46,7 +46,7 @@ class TwoHosts:
 
 
 class StoreWithLateNames:
-    """A store whose client sees new names only after ``looks`` look-ups."""
+    """A store whose client sees a new name only after the name has been looked up ``looks`` times."""
 
     def __init__(self, looks: int) -> None:
         self.looks, self.announced, self.asked, self.prepared = looks, [], [], []

@@ -1,4 +1,4 @@
-"""Buffers for direct requests (O_DIRECT): their alignment, their separation, and their bytes in huge pages."""
+"""Buffers for direct requests (O_DIRECT): their alignment, their separation, and their share in huge pages."""
 
 from __future__ import annotations
 

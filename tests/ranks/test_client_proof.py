@@ -90,7 +90,7 @@ def test_the_same_library_on_two_hosts_is_named_for_both():
 
 
 class Store:
-    """A target that returns the given counts of fsync calls, one after the other."""
+    """A fake target. Each query of the fsync counts returns the next of the given values."""
 
     def __init__(self, *counts):
         self.counts = list(counts)
@@ -100,7 +100,7 @@ class Store:
 
 
 def proof_of(store):
-    """Return the proof of a group that has one rank, with the target ``store``."""
+    """Return the proof (facts about fsync and clocks) of a group that has one rank and uses the target ``store``."""
     return ClientProof(
         group=SimpleNamespace(rank=0, host="n1", gather=lambda facts: [facts]),
         activity=SimpleNamespace(in_phase=lambda *_: contextlib.nullcontext()),

@@ -1,4 +1,4 @@
-"""A rank's clock is compared with the kernel's uptime. A slow or fast clock is wrong; a busy host is no fault."""
+"""A rank's clock is compared with the kernel's uptime. A slow or fast clock is a fault; a busy host is not."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ LONG = 1000.0
 
 
 class Host:
-    """A fake host, whose clocks advance only in the test. ``rate`` is the speed of its clock; 1 is correct.
+    """A fake host, whose clocks advance only in the test.
 
-    Each reading of a clock takes a microsecond, or the next value of ``pauses``.
+    ``rate`` is the speed of the host's clock, and 1 is the correct speed. Each reading of a clock takes a microsecond,
+    or the next value of ``pauses`` in seconds.
     """
 
     def __init__(self, rate=1.0):

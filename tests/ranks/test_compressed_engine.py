@@ -78,9 +78,9 @@ def test_a_part_of_every_file_is_read_through_the_codec(tmp_path, engine):
 
 
 def test_content_is_stored_as_the_measured_state_was(tmp_path):
-    """Generated content compresses to the same share as the measured states of real jobs.
+    """Generated content compresses to the same share of its size as the measured states of real jobs.
 
-    The share with zstd is 0.77 for 2-byte weights and 0.91 to 0.93 for 4-byte states. LZ4 does not compress the
+    With zstd, the share is 0.77 for 2-byte weights and 0.91 to 0.93 for 4-byte states. LZ4 does not compress the
     content.
     """
     content = Content(3, tensors=("float16", "float32", "uint8"))

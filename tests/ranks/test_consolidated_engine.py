@@ -60,7 +60,7 @@ def test_the_shards_become_files_of_complete_tensors_and_all_are_made_durable(en
 
 
 def test_the_consolidation_shows_what_it_moves(engine, tmp_path):
-    """The bytes of a consolidation count as progress, so that a slow consolidation is not ended as a hang."""
+    """The bytes that a consolidation moves count as progress. A slow consolidation is therefore not ended as a hang."""
     engine.fill(CHECKPOINT)
     clock = clock_of()
     engine.save(draft_in(tmp_path, clock), clock)

@@ -46,7 +46,7 @@ tensor_lists = st.lists(
 
 
 def kinds(shards):
-    """Return the distinct tuples of tensors in the files of a layout."""
+    """Return the set of different file contents in a layout. The content of a file is its tuple of tensors."""
     return {f.tensors for rank in shards.ranks() for f in rank.files}
 
 
@@ -165,7 +165,7 @@ GIB_4, MIB = 4 << 30, 1 << 20
     ids=["below", "at", "beyond", "offsets", "elements"],
 )
 def test_headers_around_tensors_of_gigabytes_have_the_bytes_of_torch_save(tensors, tmp_path, monkeypatch):
-    """All bytes outside of the tensors equal those of torch.save, even if sizes and offsets need more than 32 bits.
+    """All bytes outside of the tensors equal the bytes of torch.save, even if sizes and offsets need more than 32 bits.
 
     The computation of CRC-32 is switched off, so that neither torch nor the kernel reads the tensors.
     """
@@ -307,7 +307,10 @@ def test_a_wrong_byte_in_a_tensor_is_seen_by_whoever_checks_the_file(odd_contain
 
 @pytest.mark.parametrize("model", ["llama3-8b", "llama3-1t"])
 def test_files_of_full_size_are_laid_out_without_memory(model):
-    """The layout of a file with 96 GB, the optimizer of llama3-8b in one process, needs less than 32 MiB of memory."""
+    """The layout of a full-size file needs less than 32 MiB of memory.
+
+    The largest file is the optimizer of llama3-8b in one process, with 96 GB.
+    """
     one = layout(model, mode="open", processes=MODELS[model].model_parallel).rank(0)
     file = max(one.files, key=lambda f: f.bytes)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from the current size
@@ -319,6 +322,9 @@ def test_files_of_full_size_are_laid_out_without_memory(model):
 
 
 def memory_bytes(name):
-    """Return a memory field of this process's status in bytes, such as VmRSS (resident) or VmHWM (highest resident)."""
+    """Return the memory of this process in bytes. ``name`` is the field of the process status.
+
+    Examples are VmRSS (resident) and VmHWM (highest resident).
+    """
     (kib,) = re.findall(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kib) * 1024

@@ -1,6 +1,6 @@
-"""The generated content of checkpoints depends only on its place, is unique, and does not compress.
+"""The generated content of a checkpoint page depends only on the page's place, is unique, and does not compress.
 
-A place is a checkpoint, a rank, a tensor and a page number.
+A place is a combination of checkpoint, rank, tensor and page number.
 """
 
 from __future__ import annotations
@@ -193,7 +193,10 @@ def test_a_tensor_longer_than_the_size_field_is_refused():
 
 
 def row_of_page(place, number, content=CONTENT):
-    """Return the row from which a page was generated, by XORing the page with its first word."""
+    """Return the row from which a page was generated.
+
+    The row consists of the words after the first word of the page, each XORed with the first word.
+    """
     words = page_of(place, number, content).view(np.uint64)
     return (words[1:] ^ words[0]).tobytes()
 

@@ -173,7 +173,7 @@ def test_the_report_lists_the_calls_added_to_the_library(engine, tmp_path):
 
 @pytest.mark.thorough
 def test_one_rank_loads_the_checkpoint_of_a_job_with_two_processes(engine, tmp_path):
-    """One rank loads complete tensors that two processes saved in halves, with only the library."""
+    """One rank loads complete tensors. Two processes saved a half of each tensor, with only the library."""
     scratch, directory = tmp_path / "scratch", tmp_path / "saved"
     scratch.mkdir()
     keys = [TensorKey(checkpoint=CHECKPOINT, rank=0, tensor=number) for number in range(len(TENSORS))]

@@ -28,7 +28,7 @@ def area_of(endpoint: str) -> AreaRef:
 def test_a_rank_saves_and_loads_within_the_declared_memory(monkeypatch, engine):
     """A rank saves and loads within the memory that the engine declares.
 
-    The memory limit of a control group enforces this.
+    A control group enforces this memory limit.
     """
     if why := cannot():
         pytest.skip(why)

@@ -1,4 +1,7 @@
-"""The engine dcp if a tensor is stored by only some ranks, as with pipeline stages or replicas without weights."""
+"""The engine dcp, if only some ranks store a tensor.
+
+Examples are pipeline stages and replicas that store no weights.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _SECONDS = 400
 
 
 class Gathered:
-    """A group in which this process is rank 0. Its ``gather`` returns ``expected_text`` as the values of all ranks."""
+    """A fake group in which this process is rank 0.
+
+    ``gather`` returns ``expected_text`` in place of the values of all ranks.
+    """
 
     rank = 0
 

@@ -24,7 +24,7 @@ REQUEST = 8192
 
 
 class Tier:
-    """A fake local tier with one file; it is also the source from which this file is read."""
+    """A fake local tier with one file. The object is also the source from which this file is read."""
 
     def __init__(self, size):
         self.data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
@@ -47,7 +47,10 @@ class Tier:
 
 
 class Target:
-    """A fake target that keeps the written bytes; it is also the draft and the only file in the draft."""
+    """A fake target that keeps the written bytes.
+
+    The object is also the draft (an uncommitted checkpoint) and the only file in the draft.
+    """
 
     def __init__(self, *, part_bytes=None, alignment=4096):
         self.part_bytes, self.alignment = part_bytes, alignment
@@ -74,7 +77,7 @@ class Target:
         return (), None
 
     def bytes(self, size):
-        """Return the written bytes, without the padding after ``size``."""
+        """Return the first ``size`` written bytes, without the padding that follows them."""
         found = bytearray()
         for offset in sorted(self.pieces):
             assert offset == len(found)
@@ -111,7 +114,7 @@ def test_every_byte_arrives_in_its_place(clock, size, part_bytes, depth):
 def test_the_requested_numbers_of_reads_and_writes_are_in_flight_together(clock):
     """Two reads and two writes are in flight at the same time, as requested.
 
-    Each fake read waits for another read, and each fake write for another write and a later read.
+    Each fake read waits for another read. Each fake write waits for another write and for a later read.
     """
     depth = 2
     reads, writes = (threading.Barrier(depth, timeout=patience(60)) for _ in range(2))
@@ -168,9 +171,9 @@ def test_an_error_ends_the_drain_and_is_reported_with_its_side(capfd, side):
 
 
 def test_a_hang_during_a_drain_is_reported_as_a_read_or_a_write(capfd):
-    """During writes to the target the phase is "write", and during reads of the local tier it is "read".
+    """The message about a drain that hangs contains the phase of the drain.
 
-    The message about a drain that hangs contains the phase.
+    The phase is "write" during writes to the target, and "read" during reads from the local tier.
     """
 
     phases = []

@@ -1,4 +1,7 @@
-"""One rank of each host fsyncs the directory of a checkpoint, after the last file of its host and before the commit."""
+"""One rank of each host fsyncs the directory of a checkpoint.
+
+This fsync happens after the last file of the host is written, and before the commit.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ EVERY_RANK = range(len(HOSTS))
 
 
 def save_in(directory: Path, group: Any, writers: Sequence[int], fails: int | None = None) -> dict[str, int]:
-    """Save as one of several ranks; return the counted calls as a table.
+    """Save as one of several ranks; return {name: number of calls, or whether a fact is true}.
 
-    Each fsync and the commit are recorded in a file that all ranks share. ``fails`` is the rank whose fsync of a
-    directory fails.
+    Each fsync and the commit are recorded in a file that all ranks share. ``writers`` are the ranks that save.
+    ``fails`` is the rank whose fsync of a directory fails.
     """
     noted, fsync, rename = directory / "noted", os.fsync, Path.rename
 

@@ -179,9 +179,9 @@ def test_every_page_that_differs_counts_whatever_is_in_it(noise, start):
 
 @pytest.mark.parametrize(("elsewhere", "kind"), [({"checkpoint": 2}, "stale"), ({"rank": 4}, "misplaced")])
 def test_a_long_run_of_pages_of_another_place_makes_few_blocks(elsewhere, kind):
-    """The comparison of many stale or misplaced pages creates few blocks of content.
+    """The comparison of many stale or misplaced pages creates few blocks of expected content.
 
-    A block for each page would take a day on a rank of llama3-70b.
+    If each page needed a new block, the comparison would take a day on a rank of llama3-70b.
     """
     content = Content(8)
     data = content.expected(dataclasses.replace(PLACE, **elsewhere), 0, SIZE)

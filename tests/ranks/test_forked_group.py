@@ -1,6 +1,7 @@
 """Processes that ranks have forked exchange messages through the ranks.
 
-If a process fails, its error is reported. Other processes that wait for it continue to wait.
+If one of these processes fails, its error is reported. Other processes that wait for the failed process continue to
+wait.
 """
 
 from __future__ import annotations

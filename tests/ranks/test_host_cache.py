@@ -25,7 +25,7 @@ class SingleRank:
 
 
 class IdleActivity:
-    """An activity that ignores the phases."""
+    """A fake activity, which does not record the phases that it is told."""
 
     def in_phase(self, _name: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

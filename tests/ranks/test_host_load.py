@@ -1,4 +1,4 @@
-"""CPU use by other processes, measured in a part of a run, and in each sufficiently long operation of this part."""
+"""CPU use by other processes, measured in a part of a run, and in each sufficiently long operation of that part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Machine:
         monkeypatch.setattr(host_load, "load_average", lambda: self.average)
 
     def spend(self, seconds: float, *, idle: float, steal: float = 0.0, own: float = 0.0) -> None:
-        """Let ``seconds`` pass. The other values are CPU seconds, summed over both CPUs."""
+        """Let ``seconds`` pass. The other values are CPU seconds, each as a sum over both CPUs."""
         assert self.times
         self.at += seconds
         self.own += own

@@ -1,4 +1,4 @@
-"""The report about reads during saves, if hosts differ in their use of the page cache."""
+"""The report on reads during saves, if some hosts use the page cache and others do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saves for hours, on a fake clock: their number, their start times, and the selection that rank 0 reports."""
+"""Saves for hours, on a fake clock: the number of saves, their start times, and the saves that rank 0 reports."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_saves_until_they_are_steady_never_wait(endured):
 
 @pytest.mark.parametrize(("seconds", "reported"), [(30.0, 9), (1.0, 10), (200.0, 5)])
 def test_rank_0_tells_of_some_of_many_saves(endured, seconds, reported):
-    """Rank 0 reports the first save, and then at most one save in each tenth of the time."""
+    """Rank 0 reports the first save. After this, it reports at most one save in each tenth of the requested time."""
     do, found = endured(1000.0, seconds)
     assert do.steps[0] == 1
     assert len(do.steps) == len(do.began) == pytest.approx(reported, abs=1)

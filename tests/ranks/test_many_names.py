@@ -59,7 +59,10 @@ class Cache:
 
 
 class Forgetful(PosixNames):
-    """A directory that hides one file in the first ``hidden_looks`` look-ups. ``refused`` is a call that fails."""
+    """A directory that hides one file in the first ``hidden_looks`` look-ups.
+
+    ``refused`` is the name of a call that fails.
+    """
 
     def __init__(self, directory: Path, *, hidden_looks: int = 0, refused: str = "") -> None:
         super().__init__(directory)

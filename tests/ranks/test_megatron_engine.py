@@ -117,7 +117,7 @@ def test_a_file_of_either_writer_that_has_grown_is_found(engine, tmp_path, name)
 def test_an_error_of_any_writer_is_raised(engine, tmp_path, name):
     """An error in a thread of the library fails the save.
 
-    The library itself ignores the error, and its save would succeed without the data.
+    The library itself ignores such an error. Its save would end normally, although data are missing.
     """
     (tmp_path / name).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as caught:
@@ -143,7 +143,8 @@ def test_the_bare_library_loads_what_was_saved(engine, tmp_path, processes):
 def test_the_calls_are_those_of_the_traced_library(tmp_path):
     """The engine's system calls are those in the table of docs/engines.md.
 
-    Order: common.pt, two large files, .metadata with a rename, metadata.json, and the file that names the latest step.
+    The order of the files is common.pt, two large files, .metadata with a rename, metadata.json, and the file that
+    names the latest step.
     """
     need_strace()
     made = calls_by_file(traced_save(tmp_path, "megatron", WHOLE))

@@ -1,4 +1,4 @@
-"""Saves and loads of all ranks: calls that make data durable are counted, and saves get a checkpoint reference."""
+"""Saves and loads of all ranks: calls that make data durable are counted, and saves have a checkpoint reference."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StoreWithLostCommit(PosixStore):
 
 
 class StoreWithLeftover(SelfCommittingEngine):
-    """An engine that creates one file that it does not finish."""
+    """An engine that begins one more file in each save and aborts this file."""
 
     def save(self, draft, clock):
         draft.create("begun", None).abort()
@@ -75,7 +75,7 @@ def test_every_durable_call_is_counted_before_it_is_made_and_when_it_has_returne
 def fsync_of_directories(monkeypatch):
     """Return a function that replaces os.fsync by another function, but only for directories.
 
-    The returned function returns a list, to which each call of fsync on a directory adds the directory's name.
+    The function returns a list. Each later call of fsync on a directory adds the name of the directory to this list.
     """
     fsync, called = os.fsync, []
 

@@ -1,4 +1,7 @@
-"""A paced store writes bytes on a schedule, and late bytes immediately. It detects writes that bypass the schedule."""
+"""A paced store writes bytes on a schedule, and writes late bytes immediately.
+
+The store detects writes that bypass the schedule.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ PIECE = 64 << 10
 
 
 class Recorder:
-    """A draft that records writes; it is also the only file in the draft."""
+    """A fake draft (an uncommitted checkpoint) that records writes. The object is also the only file in the draft."""
 
     part_bytes: int | None = None
     path = "/somewhere"

@@ -1,6 +1,6 @@
 """The seconds for which a rank was ready to run but had no CPU.
 
-The kernel counts them per thread; the thread that waited longest counts.
+The kernel counts the waiting time of each thread. The value of a rank is that of the thread that waited longest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUSY = "end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n
 
 @pytest.fixture
 def read_from(monkeypatch):
-    """Return a function that sets the directory of the counts, in place of /proc/self/task."""
+    """Return a function that sets the directory from which waiting times are read, in place of /proc/self/task."""
     return lambda directory: monkeypatch.setattr(host_state, "run_queue_waits", lambda: run_queue_waits(directory))
 
 
@@ -72,7 +72,10 @@ def test_without_counts_of_the_kernel_the_wait_is_unknown(tmp_path, directory, r
 
 
 def waited(body, beside):
-    """Run ``body`` in a process that shares a CPU with ``beside`` busy processes; return its seconds of waiting."""
+    """Run ``body`` in a process that shares a CPU with ``beside`` busy processes.
+
+    Return the seconds for which the process waited for the CPU.
+    """
     counted = ONE_CPU + f"wait = ProcessorWait()\nwait.begin()\n{body}wait.end()\nprint(wait.seconds(beyond=0.0))\n"
     endless = ONE_CPU + "print(flush=True)\nwhile True: pass\n"
     busy = [subprocess.Popen([sys.executable, "-c", endless], stdout=subprocess.PIPE) for _ in range(beside)]

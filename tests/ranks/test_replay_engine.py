@@ -18,7 +18,7 @@ SHARD = layout("llama3-8b", mode="open", processes=1, scale=1e-5).rank(0)
 
 
 class Group(SingleRankGroup):
-    """A group of one rank, whose duplicate is the group itself."""
+    """A group of one rank. ``duplicate`` returns the group itself."""
 
     def duplicate(self, activity):
         del activity

@@ -1,6 +1,6 @@
 """The data loader of the pattern mixed, which reads training samples during saves.
 
-An empty queue is detected, errors are kept, and only reads during a save count.
+The loader detects an empty queue and keeps errors. It counts only reads during a save.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BYTES = 4096
 
 
 class Source:
-    """A file whose reads wait until the test sets ``gate``, and then return ``got`` bytes."""
+    """A file whose reads wait until the test sets ``gate``. Each read then reports ``got`` read bytes."""
 
     size = 16 * BYTES
     io_mode = "by the test"

@@ -49,7 +49,7 @@ def save(engine, directory, of, ranks):
 def load(engine, directory, pieces, steps_of_others=0):
     """Load pieces twice, as a rank does; return (number of loaded bytes, number of compared bytes, faults).
 
-    ``steps_of_others`` is the number of additional load steps of other ranks.
+    ``steps_of_others`` is the number of load steps that other ranks have in addition to the steps of this rank.
     """
     loader = ShardsInTurn([functools.partial(engine_for, engine, p.shard, part=p.part, parts=p.parts) for p in pieces])
     committed = committed_in(directory)

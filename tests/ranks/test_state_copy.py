@@ -1,4 +1,4 @@
-"""The copy of a state contains every byte. Several threads copy at the same time, as the number of cores permits."""
+"""The copy of a state contains every byte. Several threads copy at the same time, as many as the cores permit."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ def loads(draw):
 
 @st.composite
 def saves(draw):
-    """Draw the measurements of all ranks of a save.
+    """Let Hypothesis choose the measurements of all ranks of a save.
 
-    Every rank writes. Rank 0 then syncs the directory and commits. The clock of rank 0 may have started slightly
+    Every rank writes. Rank 0 then syncs the directory and commits. The clock of rank 0 may have started up to 1 ms
     earlier or later.
     """
     times = draw(st.lists(seconds, min_size=1, max_size=9))

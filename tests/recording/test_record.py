@@ -1,4 +1,4 @@
-"""``pytest-ckpt record`` and ``show``: a pattern contains the file calls of a job, and no names of the job."""
+"""``pytest-ckpt record`` and ``show``: a pattern contains the file calls of a job, but no names from the job."""
 
 from __future__ import annotations
 

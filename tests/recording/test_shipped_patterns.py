@@ -1,4 +1,4 @@
-"""The built-in patterns match the installed libraries, and a replay makes the same calls."""
+"""The built-in patterns match the calls of the installed libraries, and a replay makes the same calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ OF_CHANCE = {"orbax", "deepspeed-zero1", "deepspeed-zero3"}
 def shape(pattern: Pattern) -> list[object]:
     """Return the facts that are equal in all recordings of a job: files, steps, and approximate sizes.
 
-    Some files contain their own path. Sizes are therefore in units of 64 KiB, and sizes of small files are 0.
+    Some files contain their own path, so their sizes vary. Sizes are therefore in units of 64 KiB, and sizes of small
+    files are 0.
     """
     files: list[object] = [
         (f.rank, f.kept, 0 if pattern.is_small(n) else f.bytes >> 16) for n, f in enumerate(pattern.files)
@@ -38,7 +39,7 @@ def shape(pattern: Pattern) -> list[object]:
 
 
 def by_file(pattern: Pattern) -> list[object]:
-    """Return the calls that change each file or directory or make it durable, in order.
+    """Return, for each file or directory, the calls that change it or make it durable, in order.
 
     Ranks, threads and reads are omitted, because they vary by chance.
     """

@@ -69,6 +69,9 @@ def test_relative_paths_of_rename_and_mkdir_become_absolute():
 
 
 def test_names_below_an_open_directory_are_below_that():
-    """A name that is relative to an open directory becomes an absolute path, as in calls of shutil.rmtree."""
+    """A name that is relative to an open directory becomes an absolute path.
+
+    shutil.rmtree makes calls with such names.
+    """
     (call,) = read_log(['7 1.0 unlinkat(4</d/e\\"f>, "a", 0) = 0', END])
     assert call.paths() == ['/d/e"f/a']

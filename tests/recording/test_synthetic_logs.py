@@ -18,7 +18,10 @@ DATA, OTHER = "/d/data", "/d/other"
 
 
 def recorded(*calls: tuple[int, str], threads: Sequence[int] = ()) -> Pattern:
-    """Return the pattern of a log in which process 7 and its ``threads`` make these calls, one after the other."""
+    """Return the pattern of a log with the calls ``calls``, which are made one after the other.
+
+    Process 7 and the threads in ``threads`` make these calls.
+    """
     births = [(7, f"clone(child_stack=0x7f, flags=CLONE_VM|CLONE_THREAD) = {thread}") for thread in threads]
     ends = [(thread, "") for thread in (*threads, 7)]
     lines = [
@@ -31,7 +34,7 @@ def recorded(*calls: tuple[int, str], threads: Sequence[int] = ()) -> Pattern:
 def test_a_pause_is_what_a_thread_does_between_its_calls() -> None:
     """A pause is the time between the end of a call and the next call of the same thread.
 
-    Here each pause is half a second. Repeated calls are one step, whose pause is the sum of their pauses.
+    Here each pause is half a second. Repeated calls become one step. The pause of this step is the sum of their pauses.
     """
     calls = [opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC", 3), *[written(DATA, 100)] * 3, f"close(3<{DATA}>) = 0"]
     lines = []
@@ -166,7 +169,7 @@ def test_a_read_with_flags_has_its_own_place() -> None:
 def test_a_rank_that_writes_by_its_children_alone_is_one_where_its_sibling_does_so(
     first_has_children: bool, ranks: list[int]
 ) -> None:
-    """Processes that a rank forks to write files count as this rank, if another rank forks such processes too.
+    """Processes that a rank forks to write files count as this rank if another rank also forks such processes.
 
     Each rank of Megatron forks a process for each large file. Rank 0 also writes small files itself.
     """

@@ -110,7 +110,7 @@ def test_escaping_takes_controls_and_quotes() -> None:
 
 
 def test_time_between_calls_is_a_separate_share() -> None:
-    """The time between calls is a separate share, and does not enlarge the shares of the calls.
+    """The time between calls is a separate share of an operation. It does not enlarge the shares of the calls.
 
     Here the calls took 0.25 s of 1 s.
     """
@@ -137,7 +137,7 @@ def test_a_cluster_whose_limits_are_not_met_has_a_hollow_point() -> None:
 
 @given(asked=st.integers(min_value=1, max_value=1_000_000))
 def test_numbers_of_accelerators_do_not_touch_each_other_below_the_curves(asked: int) -> None:
-    """The labels of the horizontal axis do not overlap, for any size of the cluster.
+    """The labels of the horizontal axis do not overlap, whatever the size of the cluster is.
 
     The label "1" is far to the left, so the labels of larger clusters are close together.
     """

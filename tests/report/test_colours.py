@@ -48,7 +48,7 @@ def test_marks_stand_out_from_the_paper(theme: str) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_words_on_the_bar_of_stages_can_be_read(theme: str) -> None:
-    """White or dark words on each segment of the bar of stages have enough contrast."""
+    """The words on each segment of the bar of stages have enough contrast. The words are white or dark."""
     colours = THEMES[theme]
     charts = (resources.directory("templates") / "charts.css").read_text(encoding="utf-8")
     dark = {int(n) for n in re.findall(r"\.chart \.on-(\d)(?=[,. {][^{]*\{ fill: #101214)", charts)}

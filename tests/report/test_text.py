@@ -83,7 +83,10 @@ def test_the_text_of_a_rehearsal_shows_its_outcome(change: Document, ending: str
 
 
 def _bounded(document: Document, shares: dict[tuple[str, str], float]) -> list[str]:
-    """Set the proven share of saves and loads within their limits; return the lines of text that state it."""
+    """Set the proven share of saves and loads within their limits; return the output lines that state this share.
+
+    ``shares`` is {(requirement, subject): share from 0 to 1}.
+    """
     for v in document["requirements"]:
         share = shares.get((v["id"], v["subject"]))
         v["bound"] = None if share is None else {"trials": 10, "met": 10, "share": share, "confidence": 0.95}

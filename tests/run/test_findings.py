@@ -1,4 +1,4 @@
-"""``doctor`` reports too little shared memory, and whether the second client is on a host with a separate kernel."""
+"""``doctor`` reports too little shared memory, and whether the second client runs on a separate kernel."""
 
 from __future__ import annotations
 

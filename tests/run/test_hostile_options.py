@@ -96,7 +96,7 @@ def test_a_directory_on_a_mount_that_answers_with_an_error(
 def failing(call: Callable[..., object], directory: Path, error: OSError) -> Callable[..., object]:
     """Return a fake system call that raises ``error`` for a directory and its contents.
 
-    A fake ``access`` returns False instead.
+    If ``call`` is ``access``, the fake returns False instead. For other paths, the fake makes the real call.
     """
 
     def answer(path: object, *arguments: object, **named: object) -> object:

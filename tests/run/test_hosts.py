@@ -1,4 +1,4 @@
-"""Differences between hosts: which are reported, and which are ignored."""
+"""Differences between hosts: which differences are reported, and which are ignored."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ ALIKE = TargetView(
 
 
 def sight(**changed):
-    """Return the facts that a host reports: the facts in ``ALIKE`` with these changes."""
+    """Return the facts that a host reports: the facts in ``ALIKE``, with the given changes."""
     mount = {name: changed.pop(name) for name in ("kind", "source", "options") if name in changed}
     return dataclasses.replace(ALIKE, mount=dataclasses.replace(ALIKE.mount, **mount), **changed)
 
 
 def test_hosts_that_differ_in_their_addresses_only_are_alike():
-    """Hosts count as alike if they differ only in their own addresses and in the server's address in the mount.
+    """Hosts count as alike if only their own addresses and the server's address in the mount differ.
 
-    A file that one host creates and the others find proves that they use the same storage.
+    That the hosts use the same storage is proven by a file that one host creates and the other hosts find.
     """
     other = sight(source="array-2:/ckpt", options="relatime,rw,vers=4.2,clientaddr=10.0.0.2,addr=10.0.9.2")
     assert differences(HERE, (ALIKE, other)) == []
@@ -102,7 +102,7 @@ def host_facts(name, count, client=None):
 def placed(hosts, *seen, slurm=True):
     """Return the message about hosts with an unexpected number of ranks, or an empty text.
 
-    ``hosts`` is the value of --ckpt-hosts. ``seen`` are pairs (name of a host, its number of ranks).
+    ``hosts`` is the value of --ckpt-hosts. ``seen`` are pairs (name of a host, number of ranks on the host).
     """
     launcher = Launcher(template=("srun",), version="slurm 22.05.8" if slurm else "some", hosts=read_hosts(hosts))
     facts = [host_facts(name, count) for name, count in seen]

@@ -1,6 +1,6 @@
 """The process that reports live metrics: the files and requests that it writes, and its failures.
 
-If the process fails, the run continues.
+If this process fails, the run continues.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class Reporting:
         self.process.stdin.flush()
 
     def saved(self, index: int = 1) -> None:
-        """Append the event of a save to the events file in two writes, so that a reader may see a part of the line."""
+        """Append the event of a save to the events file in two writes.
+
+        A reader may therefore see only a part of the line.
+        """
         line = json.dumps(event_to_plain(OperationDone(subject=SUBJECT, operation=operation("save", index, 1.0))))
         for part in (line[:40], line[40:] + "\n"):
             with self.events.open("a") as file:
@@ -59,7 +62,8 @@ class Reporting:
     def end(self, message: Message | None = END) -> str:
         """End the process and return its output.
 
-        With a ``message``, the process ends as after a complete run. With None, it ends as after a killed run.
+        With a ``message``, the process ends as it does after a complete run. Without it, the process ends as it does
+        after a killed run.
         """
         if message:
             self.send(message)

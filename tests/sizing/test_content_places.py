@@ -1,4 +1,4 @@
-"""Generated content identifies every page of a layout. A plan refuses a layout that has too many pages for this."""
+"""Generated content identifies every page of a layout. A layout that has too many pages for this is refused."""
 
 from __future__ import annotations
 

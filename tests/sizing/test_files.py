@@ -93,7 +93,7 @@ def test_a_scale_leaves_the_files_as_they_are(model, mode):
 
 
 def test_files_keep_their_names_for_whom_reads_the_model_alone():
-    """The model files have the same names with and without the optimizer.
+    """The model files of a rank have the same names, whether the rank also has an optimizer or not.
 
     Other replicas read the model files of the first replica, but not its optimizer.
     """
@@ -110,7 +110,7 @@ def test_whoever_loads_reads_what_ranks_share_too():
 
 
 def test_memory_may_grow_with_the_largest_file_of_a_rank():
-    """The memory of an engine may include a multiple of its largest file, here 3 x 4 GB."""
+    """The declared memory of an engine may include a multiple of the largest file of a rank, here 3 x 4 GB."""
     spec = next(spec for spec in BUILT_IN if spec.memory.file_share)
     shard = layout("llama3-8b", mode="full").rank(0)
     file = largest_file_bytes(shard, spec.files)

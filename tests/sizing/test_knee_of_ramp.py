@@ -1,4 +1,4 @@
-"""The knee of a ramp over request depths: the smallest depth whose rates are close to the best rates."""
+"""The knee of a ramp over request depths: the smallest depth whose rates are close to the highest rates."""
 
 from __future__ import annotations
 

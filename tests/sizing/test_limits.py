@@ -1,4 +1,4 @@
-"""Published numbers that follow from the size of a cluster, and properties that are true for every size."""
+"""Published numbers that follow from the size of a cluster, and properties that hold for every size."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_published_figures_follow_from_the_model(accelerators: int, quantity: st
 def test_7_67_a_day_and_967_checkpoints_contradict_each_other():
     """The published 7.67 failures a day and 967 checkpoints a day contradict each other.
 
-    The numbers are for 16,000 and 100,000 accelerators, a ratio of 6.25. They imply that failures grow by a factor of
-    6.30. In the model, failures grow at most in proportion to the number of accelerators.
+    The first number is for 16,000 accelerators, the second for 100,000, a ratio of 6.25. They imply that failures grow
+    by a factor of 6.30. In the model, failures grow at most in proportion to the number of accelerators.
     """
     published_growth = 967 / 20 / 7.67
     assert published_growth == pytest.approx(6.30, abs=0.005)
@@ -119,10 +119,10 @@ def test_every_derived_quantity_has_its_reason_with_numbers():
 
 @pytest.mark.parametrize("accelerators", [64, 16_000, 100_000])
 def test_the_failure_rate_in_slots_is_reported_and_decides_no_limit(accelerators):
-    """The formula with slots (1 - R^N) is reported next to the linear formula, and decides no limit.
+    """The failure rate by the formula with slots (1 - R^N) is reported, but no limit is computed from it.
 
-    A slot is one checkpoint interval. In a slot, a cluster of any size fails with the probability 1 - exp(-1/20) = 4.88
-    %.
+    The linear formula decides the limits. A slot is one checkpoint interval. In a slot, a cluster of any size fails
+    with the probability 1 - exp(-1/20), which is 4.88 %.
     """
     limits = _limits(accelerators)
     one_lives_on = math.exp(-LLAMA3.failures_per_accelerator_day * limits.interval_seconds / 86_400)

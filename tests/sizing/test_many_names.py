@@ -1,6 +1,6 @@
 """The file names of the suite metadata: each file is in one directory, and one rank creates the file.
 
-A rank on another host looks the file up.
+A rank on another host looks up each file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files of every rank, exact to the byte, compared with the published workload."""
+"""The files of every rank of a published workload. Their sizes are exact to the byte."""
 
 from __future__ import annotations
 
@@ -223,9 +223,9 @@ def test_the_smallest_scale_leaves_one_tensor_of_a_file_and_of_each_state():
 
 @all_models
 def test_a_reduced_scale_makes_about_as_many_requests_a_byte(name: str):
-    """At a reduced scale, the number of requests per byte stays about the same.
+    """At a reduced scale, the number of requests per byte is similar to the number at full size.
 
-    This is required only if the average file is larger than a request.
+    The test requires this only if the average file is larger than a request.
     """
     request_bytes = 16 << 20
     for scale, times in ((0.5, 1.02), (0.1, 1.3), (0.01, 2.2)):

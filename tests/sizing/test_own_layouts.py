@@ -1,4 +1,4 @@
-"""Layouts of user-described models: each parameter occurs once in each copy, bytes add up, and names are unique."""
+"""Layouts of user-described models: each copy contains each parameter once, bytes add up, names are unique."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ PRECISIONS = st.sampled_from(sorted(PRECISION_BYTES))
 
 @st.composite
 def own_models(draw: st.DrawFn) -> Model:
-    """Draw a model that a model file can describe: dense or with experts, with any possible sharding."""
+    """Let Hypothesis choose a model that a model file can describe.
+
+    The model is dense or has experts, with any possible sharding.
+    """
     experts = draw(st.sampled_from([0, 0, 4, 12]))
     expert_parallel = draw(st.sampled_from([1, 2, 4])) if experts else 1
     tensor, stages = draw(st.integers(1, 4)), draw(st.integers(1, 3))
@@ -89,7 +92,7 @@ def elements(of: Layout, *, states: bool) -> Counter[str]:
 
 
 def wanted(model: Model) -> dict[str, int]:
-    """Return {tensor: number of its elements} by the definition of the model."""
+    """Return {tensor: number of its elements} that follows from the definition of the model."""
     found = {}
     for number in range(model.layers + 3):
         for group, tensors in zip((f"layer_{number}", f"layer_{number}_experts"), model.tensors(number), strict=True):
@@ -141,7 +144,10 @@ def test_files_have_names_of_their_own_and_hold_something(model: Model) -> None:
 @given(model=own_models(), scale=st.just(1.0) | st.floats(1e-6, 1.0))
 @settings(max_examples=examples(300), deadline=None)
 def test_ranks_that_share_a_tensor_hold_parts_of_one_size(model: Model, scale: float) -> None:
-    """All ranks that share a tensor have the same number of its elements, as torch.distributed.checkpoint requires."""
+    """If several ranks share a tensor, each of them has the same number of elements.
+
+    torch.distributed.checkpoint requires this.
+    """
     sizes: dict[str, set[tuple[str, int]]] = {}
     holders: dict[str, list[int]] = {}
     of = layout(model, mode="full", scale=scale)

@@ -1,6 +1,6 @@
-"""Paced saves (written on a schedule) during other work: the pace follows from the save limit.
+"""Paced saves (written on a schedule) during other work: the pace is computed from the save limit.
 
-The size of a data loader's reads follows from its rate.
+The size of a data loader's reads is computed from the rate of the data loader.
 """
 
 from __future__ import annotations

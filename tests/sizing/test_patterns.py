@@ -1,6 +1,6 @@
-"""The table of patterns has one row for each pattern in a measurement.
+"""The table of patterns has one row for each pattern that a measurement can contain.
 
-Each row names an existing scenario, and its checkpoint numbers are unique.
+Each row names an existing scenario. No two patterns use the same checkpoint number.
 """
 
 from __future__ import annotations

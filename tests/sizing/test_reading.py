@@ -1,4 +1,4 @@
-"""The files that each rank reads in a pattern: every byte is read, by the ranks that the pattern states."""
+"""The files that each rank reads in a pattern: every byte is read by the ranks that the pattern requires."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE_COPY = layout("llama3-8b", mode="open", processes=6, scale=1e-4)
 
 
 def shares(reading):
-    """Return {file: how often the file is read}, as a sum over the ranks. A part of a file counts as a fraction."""
+    """Return {file: number of reads of the file, added over all ranks}. The read of a part counts as a fraction."""
     read = Counter()
     for pieces in reading.pieces:
         for piece in pieces:

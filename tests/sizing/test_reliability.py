@@ -1,4 +1,4 @@
-"""Failure rates of clusters, checkpoint intervals, and the training time that both cost."""
+"""Failure rates of clusters, checkpoint intervals, and the training time that failures and checkpoints cost."""
 
 from __future__ import annotations
 

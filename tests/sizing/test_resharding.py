@@ -1,4 +1,7 @@
-"""Loads by another number of ranks: every saved byte is read once, or there is a reason why this is impossible."""
+"""Loads by a number of ranks that differs from the number of saving ranks.
+
+Every saved byte is read once, or a reason states why such a load is impossible.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files with only the weights: every byte is written once, and each replica reads it once."""
+"""Files with only the weights: every byte is written once, and each replica reads every byte once."""
 
 from __future__ import annotations
 

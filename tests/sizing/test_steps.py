@@ -1,4 +1,4 @@
-"""The ranks that save and load for each client count of the suite scaling."""
+"""The client counts of the suite scaling, and the ranks that save and load for each count."""
 
 from __future__ import annotations
 

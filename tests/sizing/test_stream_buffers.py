@@ -1,4 +1,4 @@
-"""The buffers of the engine stream: 32 MiB per rank, or more if more requests are in flight."""
+"""The buffers of the engine stream: 32 MiB per rank, or more if the requests in flight need more."""
 
 from __future__ import annotations
 

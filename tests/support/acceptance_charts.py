@@ -1,4 +1,4 @@
-"""SVG charts of the acceptance study: the share of simulated arrays that pass, over their margin to the limit."""
+"""SVG charts of the acceptance study: the share of simulated arrays that pass, for each margin to the limit."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _margin(value: float) -> str:
 def _area(points: Sequence[tuple[float, float]], edge: float, class_: str) -> str:
     """Return an SVG shape that fills the area between a curve and the horizontal line at height ``edge``.
 
-    The area shows the share of wrong verdicts. ``class_`` is its CSS class.
+    The area shows the share of wrong verdicts. ``class_`` is the CSS class of the shape.
     """
     corners = [(points[0][0], edge), *points, (points[-1][0], edge)]
     return tag("path", d="M" + "L".join(f"{number(x)} {number(y)}" for x, y in corners) + "z", class_=class_)

@@ -1,4 +1,4 @@
-"""Writes the file of commands that change the storage, which the option --ckpt-actions names."""
+"""Writes the file that the option --ckpt-actions names. The file contains commands that change the storage."""
 
 from __future__ import annotations
 

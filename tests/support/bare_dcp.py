@@ -58,15 +58,15 @@ dist.destroy_process_group()
 
 
 def load_bare(directory: Path, scratch: Path, processes: int) -> dict[str, bytes]:
-    """Load a checkpoint with this number of processes; return {tensor name: bytes of the complete tensor}."""
+    """Load a checkpoint with ``processes`` processes; return {tensor name: bytes of the complete tensor}."""
     _run(_LOAD, directory, scratch, processes)
     return {path.name.replace("+", "/"): path.read_bytes() for path in scratch.iterdir() if "+" in path.name}
 
 
 def save_bare(directory: Path, scratch: Path, processes: int, tensors: Mapping[str, tuple[str, bytes]]) -> None:
-    """Save complete tensors with this number of processes; each tensor is sharded across all processes.
+    """Save complete tensors with ``processes`` processes; each tensor is sharded across all processes.
 
-    ``tensors`` maps names to (type, bytes). A tensor is saved with the shape (1, number of elements).
+    ``tensors`` is {tensor name: (type, bytes)}. A tensor is saved with the shape (1, number of elements).
     """
     for name, (_, data) in tensors.items():
         (scratch / name.replace("/", "+")).write_bytes(data)
@@ -77,7 +77,7 @@ def save_bare(directory: Path, scratch: Path, processes: int, tensors: Mapping[s
 def whole_tensors(measurement: Mapping[str, Any], seed: int, checkpoint: int) -> dict[str, bytes]:
     """Return {tensor name: expected bytes of the complete tensor} of a checkpoint that pytest-ckpt saved.
 
-    The bytes of a tensor are its shards, in the order of the ranks.
+    The bytes of a tensor are the bytes of its shards, in the order of the ranks.
     """
     content = Content(content_seed(seed, measurement["subject"]))
     shards = layout("llama3-8b", mode="open", processes=measurement["processes"], scale=measurement["scale"])

@@ -54,7 +54,7 @@ def load_bare(
 ) -> dict[str, tuple[str, bytes, str]]:
     """Load a checkpoint by its index; return {tensor name: (type, bytes, file name)}.
 
-    Checks that each tensor has this number of ``dimensions``, and that each file header contains ``metadata``.
+    Checks that each tensor has ``dimensions`` dimensions, and that each file header contains ``metadata``.
     """
     _run(_LOAD, directory, scratch, json.dumps(metadata))
     found = {}
@@ -65,7 +65,7 @@ def load_bare(
 
 
 def save_bare(directory: Path, scratch: Path, files: Mapping[str, Mapping[str, tuple[str, bytes]]]) -> None:
-    """Save tensors to files. ``files`` maps file names to {tensor name: (type, bytes)}."""
+    """Save tensors to files. ``files`` is {file name: {tensor name: (type, bytes)}}."""
     asked: dict[str, dict[str, tuple[str, str]]] = {}
     for place, tensors in files.items():
         asked[place] = {}

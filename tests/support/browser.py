@@ -97,13 +97,13 @@ def print_pdf(page: Path, pdf: Path) -> Visit:
 
 
 def layout_faults(page: Path, *widths: int) -> list[str]:
-    """Return a sentence for each fault in a page's layout, at each of these window widths in pixels.
+    """Return a sentence for each fault in a page's layout, at each of the given window widths in pixels.
 
     A page must not be wider than its window. Labels in pictures must be large enough, inside the picture, and must not
     overlap. Tables may be wider than the window, because they scroll.
 
-    The page is shown in frames, because browser windows have a minimum width. The page runs no scripts, so a script
-    outside of the frames measures it.
+    The page is shown in frames, because browser windows have a minimum width. The page itself runs no scripts, so a
+    script in the outer page measures the frames.
     """
     text = html.escape(_POLICY.sub("", page.read_text(encoding="utf-8")))
     frames = "".join(f'<iframe width={w} height=4000 frameborder=0 srcdoc="{text}"></iframe>' for w in widths)

@@ -1,4 +1,4 @@
-"""Shared by tests of object stores: the names in a bucket, and functions that save and load an object."""
+"""Shared code of tests of object stores: the names in a bucket, and functions that save and load an object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THOROUGH = pytest.mark.thorough
 
 
 class Phases:
-    """Fake phases of a save or a load, which only count the moved bytes."""
+    """Fake phases of a save or a load. They only count the bytes that were moved."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -45,9 +45,9 @@ def create_target(endpoint: str, run_id: str, prefix: str = "ckpt") -> tuple[Obj
 
 
 def save(store: ObjectStore, data: bytes, name: str = "a.pt", ref: CheckpointRef = REF, *, order: int = 1):
-    """Save one object in parts from three threads; return the draft and the open object (sink).
+    """Save one object in parts from three threads; return (draft, open object).
 
-    If ``order`` is -1, the last part is sent first.
+    ``store`` begins the draft of checkpoint ``ref``. If ``order`` is -1, the last part is sent first.
     """
     draft = store.begin(ref, Phases())
     sink = draft.create(name, len(data))

@@ -1,7 +1,7 @@
 """A pytest plugin for end-to-end runs that caches compiled templates, which saves a tenth of a small run's time.
 
-A separate process compiles the templates when it writes the certificate. The plugin therefore adds the cache to the
-Python code that this process executes.
+When a separate process writes the certificate, this process compiles the templates. The plugin therefore adds the cache
+to the Python code that the process executes.
 """
 
 from __future__ import annotations

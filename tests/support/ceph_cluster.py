@@ -22,7 +22,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A running cluster. The exit stack ``daemons`` ends its processes; ``store`` is its storage daemon (OSD)."""
+    """A running cluster. The exit stack ``daemons`` ends its daemons. ``store`` is the storage daemon (OSD)."""
 
     home: Path
     config: Path
@@ -42,9 +42,8 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Start a cluster and yield it. When the block ends, the processes of the cluster are ended.
 
-    The monitor listens at ``port``, and the storage daemon (OSD) keeps its data in ``store``. ``keys`` maps each
-    additional user of the cluster to the kinds of daemons that the user may access. ``settings`` contains additional
-    lines of the configuration.
+    The monitor listens at ``port``, and the storage daemon (OSD) keeps its data in ``store``. ``keys`` is {additional
+    user: kinds of daemons that the user may access}. ``settings`` contains additional lines of the configuration.
     """
     config = _configured(home, store, address, port, {**_KEYS, **keys}, settings)
     with contextlib.ExitStack() as daemons:

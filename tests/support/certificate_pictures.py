@@ -1,6 +1,7 @@
 """Generates the pictures of docs/certificates.md: ``python -m tests.support.certificate_pictures [NAME …]``.
 
-It needs Chromium, WeasyPrint and pdftoppm. All values in the pictures are invented, and every picture states this.
+The program needs Chromium, WeasyPrint and pdftoppm. All values in the pictures are invented, and every picture states
+this.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _WIDTH = 1180
 def _screen(page: str, height: int, *, dark: bool = False, at: str = "") -> Callable[[Path, Path], None]:
     """Return a function that writes a screenshot of a page.
 
-    If ``at`` is given, the screenshot begins at the page's section with this id.
+    If ``at`` is given, the screenshot begins at the section with this id.
     """
 
     def make(directory: Path, picture: Path) -> None:

@@ -1,4 +1,4 @@
-"""Run one conformance check as a user does: by its command line, in a separate process."""
+"""Runs one conformance check as a user does: by its command line, in a separate process."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def run_check(
     seconds: float = 300.0,
     tidy: bool = True,
 ) -> Observation:
-    """Run a check by its command line, in a separate process, and return its observation.
+    """Run a check by its command line, in a separate process, and return the observation of the check.
 
     ``sabotage`` is Python code that the process executes first. If ``tidy`` is True, the test fails if the check leaves
-    files in ``directory``. Set ``tidy`` to False if a fault hides names in listings. After ``seconds`` the check is
-    killed, and the test fails.
+    files in ``directory``. Set ``tidy`` to False if a fault hides names in listings. If the check needs more than
+    ``seconds``, it is killed and the test fails. On a slow machine, this time is longer.
     """
     command = [
         sys.executable,

@@ -14,12 +14,12 @@ VARIABLE = "CKPT_TESTS_COVERS"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write the names in the ``covers`` markers of the collected tests."""
+    """Write the names that the ``covers`` markers of the collected tests contain."""
     Path(os.environ[VARIABLE]).write_text(json.dumps(covered_names(session.items)))
 
 
 def covered_names(items: Iterable[pytest.Item]) -> dict[str, dict[str, list[str]]]:
-    """Return {test: {kind of entry: names}} from the marker ``covers`` of each test."""
+    """Return {test: {kind of entry: names}}, read from the marker ``covers`` of each test."""
     return {item.nodeid: _covered(item) for item in items}
 
 

@@ -41,7 +41,7 @@ class Collector:
         return f"otlp://127.0.0.1:{self.port}"
 
     def values(self, request: ExportMetricsServiceRequest | None = None) -> Values:
-        """Return {(metric name, labels): value} of a request, by default of the newest request."""
+        """Return {(metric name, labels): value} of a request. If no request is given, read the newest request."""
         found: Values = {}
         for resource in (request or self.requests[-1]).resource_metrics:
             for scope in resource.scope_metrics:
@@ -76,7 +76,7 @@ def collector() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Do not log."""
+            """Do nothing, so that requests are not logged."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         kept = Collector(port=server.server_address[1])

@@ -1,8 +1,8 @@
 """Simulates storage that returns wrong bytes. A run calls this program between its saves and loads.
 
 ``corrupt.py TARGET KIND…`` damages the checkpoints of the only run on the target. Each KIND is the name of a function
-in this module. The program then drops the checkpoints from the page cache, because a run uses it in place of the
-command that drops caches.
+in this module. A run uses this program in place of the command that drops caches. The program therefore also drops the
+checkpoints from the page cache.
 """
 
 from __future__ import annotations

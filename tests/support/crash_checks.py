@@ -1,6 +1,6 @@
 """The names of the checks that need a small volume, and code that simulates a faulty job.
 
-The faulty job saves a checkpoint under its final name, before the checkpoint is complete.
+The faulty job writes a checkpoint under its final name, so the name exists before the checkpoint is complete.
 """
 
 from __future__ import annotations

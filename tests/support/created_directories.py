@@ -21,7 +21,7 @@ os.mkdir = recorded_mkdir
 class CreatedDirectories:
     """Records the checkpoint directories that the ranks of a run create.
 
-    Pass ``environment`` to the run. Then ``names`` contains the directories in the order of their creation.
+    Pass ``environment`` to the run. After the run, ``names`` contains the directories in the order of their creation.
     """
 
     def __init__(self, home: Path) -> None:

@@ -52,11 +52,11 @@ class Commands:
 
     @property
     def programs(self) -> Path:
-        """The directory to which `add` writes programs. It is the first directory in PATH."""
+        """The directory to which `add` writes programs. This directory is the first in PATH."""
         return self._programs
 
     def add(self, name: str, script: str) -> None:
-        """Write a shell script with these lines to a directory in PATH, as the program ``name``."""
+        """Write ``script`` as the shell script ``name`` to a directory in PATH."""
         program = self._programs / name
         program.write_text("#!/bin/bash\n" + script)
         program.chmod(0o755)
@@ -78,7 +78,7 @@ class Commands:
 
 
 def follow(found: list[Block], commands: Commands) -> Iterator[str]:
-    """Run the blocks of one page in order; yield a sentence for each difference between output and page."""
+    """Run the blocks of one page in order; yield a sentence for each difference between the output and the page."""
     printed = ""
     for block in found:
         word, _, rest = block.comment.partition(" ")
@@ -98,10 +98,10 @@ def follow(found: list[Block], commands: Commands) -> Iterator[str]:
 def resembles(shown: str, printed: str, *, exactly: bool) -> bool:
     """Return true if a printed text matches the text that a page shows.
 
-    In the page, … matches any text within a line; a line with only … matches any number of lines. With ``exactly``, all
-    other text must be equal. Without ``exactly``, these differences are permitted: numbers with a unit, the number of
-    spaces, margins, the name of the longest phase, and line breaks in sentences about unmet requirements. Counts of
-    verdicts, checks and requirements are compared.
+    In the page, … matches any text within a line. A line with only … matches any number of lines. If ``exactly`` is
+    true, all other text must be equal. Otherwise, the text may differ in numbers with a unit, the number of spaces,
+    margins, and the name of the longest phase. It may also differ in line breaks in sentences about unmet requirements.
+    Counts of verdicts, checks and requirements must be equal.
     """
     pattern = []
     for line in _lines(shown, exactly=exactly):

@@ -56,7 +56,10 @@ _RUN_SECONDS = 240.0
 
 
 def processes_of(run_id: str) -> list[int]:
-    """Return the ids of a run's processes, found by a mark in their environment. Zombies are omitted."""
+    """Return the process ids of a run. Zombies are omitted.
+
+    The processes of a run are found by a mark in their environment.
+    """
     wanted = f"{_MARK}={run_id}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -67,7 +70,7 @@ def processes_of(run_id: str) -> list[int]:
 
 
 def in_every_rank(directory: Path, code: str, **environment: str) -> dict[str, str]:
-    """Return environment variables of a run in which every rank first executes ``code``."""
+    """Return environment variables for a run. They make every rank execute ``code`` first."""
     place = directory / "first"
     place.mkdir()
     (place / "sitecustomize.py").write_text(code)
@@ -112,7 +115,7 @@ class Run:
         return found
 
     def outcomes(self, subject: str = SUBJECT) -> dict[str, str]:
-        """Return {requirement: outcome} of the requirements in ``REQUIRED``, for a subject."""
+        """Return {requirement: outcome} of a subject, for the requirements in ``REQUIRED``."""
         return {name: self.verdict(name, subject)["outcome"] for name in REQUIRED}
 
     def measurement(self, subject: str = SUBJECT) -> dict[str, Any]:
@@ -125,7 +128,7 @@ class Run:
     def assert_loads_compared_and_uncached(self, subject: str, times: int = 2) -> None:
         """Check that all bytes were loaded and compared ``times`` times, and that no byte was in the page cache.
 
-        Files that every rank reads, such as an index, count once per rank.
+        A load reads more bytes than the checkpoint has, because a file that every rank reads counts once per rank.
         """
         measurement = self.measurement(subject)
         integrity = measurement["integrity"]
@@ -136,7 +139,7 @@ class Run:
 
 
 def _is_of(text: str, subject: str) -> bool:
-    """Return true if ``text`` is the subject ``subject``, or has the layout ``subject``."""
+    """Return true if ``text`` is the subject ``subject``, or a subject whose layout is ``subject``."""
     return subject in (text, text.split("/", maxsplit=1)[0])
 
 
@@ -170,9 +173,9 @@ class Started:
         return Path(self.session["area"]["location"])
 
     def until(self, condition: Callable[[], Found], what: str) -> Found:
-        """Wait until ``condition`` returns a true value, and return the value. ``what`` describes the condition.
+        """Wait until ``condition`` returns a true value, and return this value. ``what`` describes the condition.
 
-        If the run ends first, fail with the output of the run.
+        If the run ends before this, fail with the output of the run.
         """
 
         def ended_or() -> Found | bool:
@@ -184,7 +187,7 @@ class Started:
         return found
 
     def pid_of_rank(self, rank: int, launch: int = 1) -> int:
-        """Wait for a rank's first message in a launch, and return the rank's process id."""
+        """Wait for the first message of a rank in a launch, and return the process id of this rank."""
         log = self.report / "launches" / str(launch) / f"rank-{rank}.log"
         self.until(lambda: log.exists() and "hello" in log.read_text(), f"rank {rank} introduces itself")
         return next(e["pid"] for e in map(json.loads, log.read_text().splitlines()) if e["event"] == "hello")
@@ -203,7 +206,7 @@ class Started:
 
 
 class Runner:
-    """Starts runs of pytest-ckpt in one directory, and kills processes that remain."""
+    """Starts runs of pytest-ckpt in one directory, and kills processes that remain after the runs."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -225,8 +228,9 @@ class Runner:
         """Start a run and return immediately.
 
         The cluster has 64 accelerators, unless ``cluster`` or an option states its size. If ``terminal`` is given, the
-        run writes to this terminal (a file descriptor) in place of a file. ``around`` is a command that starts the
-        run's command line. If ``with_host_load`` is true, the load and speed of this machine may change verdicts.
+        run writes to this terminal (a file descriptor) and not to a file. ``around`` is a command line that is put
+        before the run's command line. If ``with_host_load`` is true, the load and speed of this machine may change
+        verdicts.
         """
         target = target or self.target
         words = [f"--ckpt-target={target}", STREAM, *_PLUGIN]
@@ -264,7 +268,7 @@ class Runner:
     def pytest(self, *arguments: object) -> pytest.RunResult:
         """Run pytest with only these arguments and wait for its end.
 
-        This is for tests in which the plugin refuses or ignores arguments, or lists suites.
+        Use this in tests in which the plugin refuses or ignores arguments, or lists suites.
         """
         began = time.monotonic()
         done = subprocess.run(
@@ -309,11 +313,12 @@ def temporary_runner(home: Path) -> Iterator[Runner]:
 class Sabotage:
     """Injects a fault into one rank, in the save of one checkpoint.
 
-    ``way`` is the fault; ``sabotage/sitecustomize.py`` lists its values. With ``hold``, the rank blocks in the write of
-    its first file. With ``pause``, it blocks before its first call. It continues after ``release``.
+    ``way`` is the type of fault; ``sabotage/sitecustomize.py`` lists the types. If ``way`` is ``hold``, the rank blocks
+    in the write of its first file. If ``way`` is ``pause``, the rank blocks before its first call. A call of
+    ``release`` lets the rank continue.
 
-    ``subject`` is the layout of the affected checkpoint, with any engine. If ``where`` is given, it is a pattern for
-    the affected operations, in place of ``subject`` and ``checkpoint``.
+    ``subject`` is the layout of the affected checkpoint; the engine is not restricted. If ``where`` is given, it is a
+    regular expression for the affected operations, and is used in place of ``subject`` and ``checkpoint``.
     """
 
     def __init__(
@@ -366,7 +371,7 @@ def started_operation(event: dict[str, Any]) -> str:
 
 
 def counted_steps(text: str) -> list[tuple[int, int]]:
-    """Return (finished steps, all steps) for each progress line."""
+    """Return (number of finished steps, number of all steps) for each progress line."""
     return [(int(done), int(total)) for done, total in re.findall(r"^\[(\d+)/(\d+)\] ", text, re.MULTILINE)]
 
 

@@ -1,4 +1,4 @@
-"""Shared by tests with forged files: change a document, and insert values."""
+"""Common code for tests with forged files: a function that changes a JSON document, and values to insert."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOSTILE = st.sampled_from(
 
 
 def edit(file: Path, change: Callable[[Any], object]) -> None:
-    """Change the JSON document in a file with ``change``, in place, and write it in the format of a run."""
+    """Change the JSON document in a file with the function ``change``, and write it in the format of a run."""
     document = json.loads(file.read_text())
     change(document)
     file.write_text(json.dumps(document, indent=1) + "\n")

@@ -35,7 +35,7 @@ def fork_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
 
 
 def relay_until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
-    """Relay messages between the processes until ``is_over`` returns true, as ranks do in a run."""
+    """Relay messages between the processes ``children`` until ``is_over`` returns true. In a run, ranks relay them."""
     deadline = time.monotonic() + patience(10)
     while not is_over():
         assert time.monotonic() < deadline, [child.error for child in children]

@@ -1,4 +1,7 @@
-"""Cases for the golden texts of requirements on saves and loads: {name of the case: measurement to judge}."""
+"""Cases for the expected (golden) texts of requirements on saves and loads.
+
+The table is {requirement: {name of the case: measurement to judge}}.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ CACHE = CacheFacts(
 
 
 def timed(kind, limit):
-    """Return the cases of SAVE (``kind`` is ``save``) or of LOAD (``kind`` is ``load``)."""
+    """Return the cases of the requirement SAVE (``kind`` is ``save``) or LOAD (``kind`` is ``load``).
+
+    ``limit`` is the time limit of the requirement in seconds.
+    """
     done = {"saves": (1.0,) * 3, "loads": (1.0,) * 3}
     return {
         "met": measurement(),

@@ -1,4 +1,7 @@
-"""Cases for the golden texts of requirements on patterns: {name of the case: measurement to judge}."""
+"""Cases for the expected (golden) texts of requirements on I/O patterns.
+
+The table is {requirement: {name of the case: measurement to judge}}.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,8 @@ UNLINKED = Failure(
 def pattern_cases(*names):
     """Return the cases of a requirement on loads in which ranks read other ranks' files.
 
-    ``names`` are the patterns of the requirement. In the cases that are not met, the first pattern fails.
+    ``names`` are the I/O patterns of the requirement. In every case except ``met``, the first of these patterns fails
+    or has no result.
     """
     name = names[0]
     return {

@@ -1,4 +1,7 @@
-"""Cases for the golden texts of requirements on save strategies: {name of the case: measurement to judge}."""
+"""Cases for the expected (golden) texts of requirements on save strategies.
+
+The table is {requirement: {name of the case: measurement to judge}}.
+"""
 
 from __future__ import annotations
 

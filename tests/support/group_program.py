@@ -1,7 +1,7 @@
 """The program that tests of the MPI group start as ranks, with ``python -m`` under mpiexec.
 
-Rank 0 prints a line of JSON. If ``GROUP_HOSTS`` is set, it is the number of simulated hosts. Ranks are assigned to the
-hosts in turn.
+Rank 0 prints a line of JSON. The environment variable ``GROUP_HOSTS`` can state a number of simulated hosts, to which
+the ranks are then assigned in turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGE = 3_000_000
 
 
 def main() -> None:
-    """Call every method of the group. Some calls run concurrently, in a duplicate of the group."""
+    """Call every method of the class MpiGroup. Some calls run concurrently, in a duplicate of the group."""
     if hosts := os.environ.get("GROUP_HOSTS"):
         name = f"h{int(os.environ['OMPI_COMM_WORLD_RANK']) % int(hosts)}"
         socket.gethostname = lambda: name

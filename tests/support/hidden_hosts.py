@@ -1,7 +1,8 @@
 """Simulates other hosts: ranks run in process namespaces that the controller cannot see.
 
-The launcher of a run is ``PROGRAM``. It requests ranks from `Hosts`, which starts them as children of the test. If the
-launcher is killed, the ranks continue, as on a host whose daemon did not notice the loss of the launcher.
+``PROGRAM`` is the launcher of a run. The launcher requests ranks from `Hosts`, which starts the ranks as children of
+the test. If the launcher is killed, the ranks continue. A real host behaves like this if its daemon does not notice the
+loss of the launcher.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def namespace_launcher(home: Path) -> str:
 class Hosts:
     """Starts the processes that launchers request.
 
-    If ``sweeps`` is true, it also starts requested host sweeps, which end the processes of a run.
+    A host sweep is a process that ends the processes of a run on a host. If ``sweeps`` is false, requested host sweeps
+    are not started.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Repeats all checks on targets without faults: ``python -m tests.support.honest_runs --times 20``.
 
-A check that fails here is a false alarm. Needs root. Prints one line per file system; the exit code is 1 if a check
-failed.
+A check that fails here is a false alarm. The program needs root. It prints one line for each kind of target. The exit
+code is 1 if a check failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _MEBIBYTES = 1536
 
 @contextmanager
 def _create_target(kind: str, home: Path) -> Iterator[tuple[dict[str, list[str]], list[str]]]:
-    """Create a target of a kind; yield the command-line arguments of checks, and the names of applicable checks."""
+    """Create a target of the type ``kind``; yield ({need: arguments of checks}, names of the checks to run).
+
+    A need is a precondition of checks, such as "second client". The arguments of the key "" apply to all checks.
+    """
     number = iter(range(100))
 
     def make(name: str) -> Path:

@@ -1,7 +1,7 @@
 """A plugin for end-to-end runs that discards the measured load and the measured ceilings of hosts.
 
-Verdicts then do not depend on the speed of this machine or on other tests. Runs with ``with_host_load`` do not use the
-plugin (see `tests.support.end_to_end`).
+A ceiling is the maximum rate of a host. Without both values, verdicts do not depend on the speed of this machine or on
+other tests. Runs with ``with_host_load`` do not use the plugin (see `tests.support.end_to_end`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A save strategy for tests that returns before its save is committed. A thread of each rank completes the save."""
+"""A save strategy for tests: its save returns before the commit. A thread of each rank completes the save."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     python -m tests.support.library_jobs [NAME ...]
 
-records the patterns again into ``templates/job_patterns``.
+This command records the patterns again into ``templates/job_patterns``.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ JOBS = {
 
 
 def script_of(name: str) -> str:
-    """Return the source code of a job. Its command-line argument is the directory for saves."""
+    """Return the source code of a job. The job's command-line argument is the directory for saves."""
     if name in _OF_ONE_PROCESS:
         return _OF_ONE_PROCESS[name]
     _, _, imports, joins, saves = JOBS[name]
@@ -256,7 +256,7 @@ def installed_version(package: str) -> str:
 
 
 def record_job(name: str, directory: Path) -> Path:
-    """Record a job with ``pytest-ckpt record``; return the file with its pattern."""
+    """Record the job ``name`` with ``pytest-ckpt record``; return the file with the recorded pattern."""
     package, what, *_ = JOBS[name]
     job, under, out = directory / "job.py", directory / "saved", directory / f"{name}.json"
     job.write_text(script_of(name))

@@ -1,8 +1,8 @@
 """``python -m pytest`` for the examples of documentation pages, without plugins that only tests install.
 
-If this module did not block these plugins, every start would import them. Command-line options could also disable
-the plugins, but the output would show these options. The load and speed of this machine do not change verdicts, because
-a page shows one outcome.
+Without this module, every start would import these plugins. Command-line options could also disable the plugins, but
+the output would show these options. The load and speed of this machine do not change verdicts, because a page shows one
+outcome.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def need_fuse() -> None:
 def patience(seconds: float) -> float:
     """Return a timeout for a test: ``seconds``, multiplied by the load per core if the load exceeds 1.
 
-    The factor has a maximum. ``seconds`` must be sufficient if each process has a core. Do not use the result for
+    The factor is at most 20. ``seconds`` must be sufficient if each process has a core. Do not use the result for
     limits of pytest-ckpt.
     """
     average, _, _, now, _ = Path("/proc/loadavg").read_text().split()
@@ -53,9 +53,9 @@ def patience(seconds: float) -> float:
 
 
 def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATIENCE_SECONDS) -> Found:
-    """Call ``condition`` until it returns a true value, and return the value. ``what`` describes the condition.
+    """Call ``condition`` until it returns a true value, and return the value.
 
-    Fail after ``seconds``, or later if the machine is busy.
+    The test fails after ``seconds``, or later if the machine is busy. ``what`` describes the condition in the message.
     """
     began = time.monotonic()
     while True:
@@ -73,20 +73,17 @@ def file_system_of(path: Path) -> str:
 
 
 class Mounts:
-    """Creates small file systems for a test.
-
-    ``create_home`` is a function that creates a directory for each file system, on a disk.
-    """
+    """Creates small file systems for a test. ``create_home`` creates a directory on a disk for each file system."""
 
     def __init__(self, create_home: Callable[[str], Path]) -> None:
         self._make_home = create_home
         self._points: list[Path] = []
 
     def __call__(self, kind: str, mebibytes: int, below: Path | None = None, options: str = "") -> Path:
-        """Create and mount a file system; return its mount point.
+        """Create and mount a file system of the type ``kind``; return its mount point.
 
-        A ``tmpfs`` is in memory. Any other kind is on a loop device, whose image is in ``below``, or by default in a
-        directory of ``create_home``.
+        A ``tmpfs`` is in memory. Any other file system is on a loop device. The image of the device is in the directory
+        ``below``, or by default in a directory from ``create_home``.
         """
         home = self._make_home(kind)
         point = home / "mounted"
@@ -133,7 +130,7 @@ class Mounts:
 
 @contextmanager
 def frozen(point: Path) -> Iterator[None]:
-    """Freeze a file system until the block ends: calls that would change it wait in the kernel."""
+    """Freeze a file system until the block ends. Calls that would change the file system wait in the kernel."""
     done = subprocess.run(["fsfreeze", "-f", str(point)], capture_output=True, text=True, check=False)
     need(done.returncode == 0, f"a file system cannot be frozen here: {done.stderr}")
     try:

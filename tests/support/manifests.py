@@ -1,4 +1,4 @@
-"""The Kubernetes manifests with their values inserted, as by ``envsubst``."""
+"""Reads the Kubernetes manifests, and replaces their variables by values, as ``envsubst`` does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def values(**others: str) -> dict[str, str]:
 
 
 def filled(name: str, of: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the documents of a manifest in which values replace the variables.
+    """Return the documents of the manifest ``name``, with each variable replaced by its value in ``of``.
 
     Raises KeyError if a value is missing.
     """

@@ -3,11 +3,11 @@
 Reads a request as JSON from standard input, and writes {check: observation} to standard output. The request contains:
 
 - ``room``: the package of the checks, ``posix`` or ``objects``
-- ``checks``: their names
-- ``words``: maps each need of a check (such as "second client") to the command-line arguments that fulfil the need
+- ``checks``: names of the checks
+- ``words``: {need of a check: command-line arguments that fulfil the need}; a need is, for example, "second client"
 - ``at_once``: the number of concurrent checks
-- ``seconds``: the timeout of a check; after it, the check counts as blocked
-- ``seconds_in_all``: after this time no further check starts
+- ``seconds``: the timeout of a check; a check that exceeds the timeout counts as blocked
+- ``seconds_in_all``: the time after which no further check starts
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Forking:
 
 
 class _Forked:
-    """An agent in a fork of this process, with the methods of ``subprocess.Popen`` that clients use."""
+    """An agent that runs in a fork of this process. It has the methods of ``subprocess.Popen`` that clients use."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.returncode: int | None = None
@@ -89,7 +89,10 @@ class _Forked:
 
 
 def _run_as_child(command: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run the agent in this forked process, with the files and environment of a new program; then exit."""
+    """Run the agent in this forked process, and exit.
+
+    The open files and the environment are those of a newly started program.
+    """
     code = 1
     try:
         empty = os.open(os.devnull, os.O_RDONLY)

@@ -3,9 +3,10 @@
 test_matrix.py compares the matrix with faulty targets. The keywords of each fault class in ``targets/fuse_faults_*.py``
 define its row:
 
-- ``fails``: checks that must fail; no other check may fail
-- ``may_fail``: checks that fail by chance, because damaged bytes are in their files only sometimes; they are not run
+- ``fails``: checks that must fail; a check in neither ``fails`` nor ``may`` must not fail
+- ``may``: checks that fail only by chance, for example if damaged bytes are in their files; they are not run
 - ``expected_text``: words that a check's verdict must contain
+- ``damages``: the name of damaged content; replaces the other keywords (see `row`)
 """
 
 from __future__ import annotations
@@ -66,10 +67,11 @@ class Row:
         return FAULTS[self.fault].sentence
 
     def meets(self, operations: Mapping[str, Collection[str]]) -> frozenset[str]:
-        """Return the checks to run with the fault: those that must fail, and others that the fault can reach.
+        """Return the checks to run with the fault.
 
-        A fault reaches a check if it affects the check's directory and an operation that the check uses. ``operations``
-        maps each check to its operations on a healthy target. Checks that fail by chance are omitted.
+        These are the checks that must fail, and other checks that the fault can affect. A fault can affect a check if
+        it affects the check's directory and an operation of the check. ``operations`` is {check: its operations on a
+        healthy target}. Checks that fail only by chance are omitted.
         """
         path, acts_on = self.parameters.get("path", "*"), set(FAULTS[self.fault].operations)
         reached = {name for name in ALL if fnmatch.fnmatch(f"{name}-1/file", path)}
@@ -90,9 +92,11 @@ def row(
 ) -> Row:
     """Return the row of a fault from the keywords of its class. Names of checks are separated by spaces.
 
-    ``expected_text`` is a text for the first check in ``fails``, or a text for each check. ``may="content"`` means all
-    checks that read data back. ``damages`` is the name that verdicts give to damaged content. If it is set, every check
-    that compares complete files must fail, and the other keywords are ignored.
+    ``expected_text`` is {check: text}; a text without a check is for the first check in ``fails``. ``may="content"``
+    means all checks that read data back.
+
+    ``damages`` is the name of damaged content in verdicts. If ``damages`` is set, every check that compares complete
+    files must fail, and the other keywords are ignored.
     """
     if damages:
         expected_text = {"MMAP.private": damages}
@@ -127,7 +131,7 @@ def topic_of(fault: str) -> str:
 def _one_of_each() -> tuple[Row, ...]:
     """Return a small selection of rows that covers every requirement and every topic of faults.
 
-    For each requirement and topic it contains the row with the fewest failing checks.
+    The selection contains, for each requirement and for each topic, the row with the fewest failing checks.
     """
     rows = sorted((row for row in MATRIX if row.fails), key=lambda row: len(row.fails))
     requirements, kinds = {name.partition(".")[0] for name in ALL}, {topic_of(row.fault) for row in rows}

@@ -1,4 +1,4 @@
-"""Faults that only a complete run detects, not a single check, and the requirements that fail."""
+"""Faults that only a complete run detects, and the requirements that must fail with each fault."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.support.targets.misbehaving import FAULTS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedRow:
-    """One fault that only a complete run detects, and the requirements that fail.
+    """A fault that only a complete run detects, and the requirements that must fail with it.
 
-    An empty ``fault`` is a healthy target.
+    If ``fault`` is empty, the target is healthy.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Probability that a check with repeated trials misses a fault that occurs only in some trials."""
+"""The probability that a check with repeated trials misses a fault that occurs only in some trials."""
 
 from __future__ import annotations
 
@@ -7,5 +7,8 @@ TRIALS = (1, 3, 10, 59, 60, 100, 299, 1000)
 
 
 def miss_probability(share: float, trials: int) -> float:
-    """Return the probability that none of ``trials`` shows a fault that occurs in a ``share`` of all trials."""
+    """Return the probability that a check with this number of trials misses a fault.
+
+    ``share`` is the share of trials in which the fault occurs.
+    """
     return (1 - share) ** trials

@@ -1,4 +1,4 @@
-"""Model arrays: simulated storage with known properties, the expected outcomes, and the recorded results of runs."""
+"""Model arrays: simulated storage with known properties and expected outcomes. The results of runs are recorded."""
 
 from __future__ import annotations
 
@@ -168,15 +168,15 @@ ARRAYS = (
 
 
 def recorded() -> dict[str, Any]:
-    """Return the recorded results of runs, by the name of the array."""
+    """Return {name of the array: recorded result of a run}."""
     found: dict[str, Any] = json.loads(FILE.read_text() or "{}") if FILE.exists() else {}
     return found
 
 
 def record(array: Array, seen: dict[str, str], exit_code: int, *, expected_text: str) -> None:
-    """Store the results of a run on an array in `FILE`, if the environment variable `UPDATE` is set.
+    """Store the result of a run on an array in `FILE`, if the environment variable that `UPDATE` names is set.
 
-    ``seen`` are the outcomes of the requirements. ``expected_text`` are the words that the certificate contains.
+    ``seen`` is {requirement: outcome}. ``expected_text`` contains the words that the certificate must contain.
     """
     if not os.environ.get(UPDATE):
         return

@@ -9,9 +9,9 @@ from tests.support.file_systems.mounting import run, wait_for
 
 
 def plug_in(process: subprocess.Popen[bytes], cable: str, bridge: str, log: Path, ready: Path) -> str:
-    """Connect the network namespace of the only child of ``process`` to a bridge.
+    """Connect the network namespace of the only child of ``process`` to a bridge; return the child's process id.
 
-    Return the child's process id when the file ``ready`` exists.
+    ``cable`` is the name of the new network link. The function returns when the file ``ready`` exists.
     """
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     wait_for(lambda: children.read_text().split(), "the first process runs", process, log)

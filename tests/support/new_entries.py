@@ -1,4 +1,7 @@
-"""Adds one entry of each kind (requirement, check, option, …) to a copy of the project, by ARCHITECTURE.md's steps."""
+"""Adds one entry of each kind (requirement, check, option, …) to a copy of the project.
+
+The insertions follow the steps in ARCHITECTURE.md.
+"""
 
 from __future__ import annotations
 

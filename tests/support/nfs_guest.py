@@ -1,12 +1,12 @@
-"""The init process of the User-Mode Linux that ``nfs_machine`` boots: an NFS server, two clients, and the checks.
+"""The first process of the User-Mode Linux that ``nfs_machine`` boots: an NFS server, two clients, checks.
 
 The server is this kernel's nfsd with ext4 volumes on virtual disks. With NFS 4, each client has a separate network
 namespace and host name. The server therefore sees two hosts, each with a client id, a connection and delegations. A
 server of NFS 3 stores no state of a client except its locks. With NFS 3, the clients are therefore two mounts of one
 host without a shared cache.
 
-This module uses only the standard library, and reads the host's files by hostfs. It writes its results as lines of
-JSON into the directory given as its argument.
+This module uses only the standard library, and reads the host's files by hostfs. It writes its results as lines of JSON
+into the directory given as its argument.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ def set_up_server() -> None:
 
 
 def run_configuration(name: str, options: str, job: dict[str, Any]) -> None:
-    """Mount the exports on two clients with these options, run the checks, report their results, and unmount."""
+    """Mount the exports on two clients with the mount options ``options``, run the checks, and unmount.
+
+    The function writes the results of the checks.
+    """
     points = {"first": f"{MOUNTS}/nfs-a", "second": f"{MOUNTS}/nfs-b", "small": f"{MOUNTS}/nfs-small"}
     for client, point in points.items():
         make(point)

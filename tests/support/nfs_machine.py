@@ -1,7 +1,8 @@
-"""Boot an NFS server with two clients in one process, and run the checks: ``python -m tests.support.nfs_machine``.
+"""Boot an NFS server with two clients in one process, and run the checks.
 
-Needs Debian's user-mode-linux, nfs-kernel-server, kmod, iproute2, e2fsprogs and gcc. It needs no network,
-virtualisation or mounts on this host. It prints its results as lines of JSON, and leaves no files.
+Run it with ``python -m tests.support.nfs_machine``. Needs Debian's user-mode-linux, nfs-kernel-server, kmod, iproute2,
+e2fsprogs and gcc. It needs no network, virtualisation or mounts on this host. It prints its results as lines of JSON,
+and leaves no files.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ def boot_messages(
 ) -> Iterator[dict[str, Any]]:
     """Boot the machine, run the checks with each configuration, and yield the machine's messages as they arrive.
 
-    ``check_seconds`` is the timeout of one check. After ``deadline`` seconds the machine is killed, and the last
-    message reports this. The field ``kind`` of a message is machine, mounts, check, error or end.
+    ``share`` is the share of each check's trials that are performed. ``check_seconds`` is the timeout of one check.
+    After ``deadline`` seconds the machine is killed, and the last message reports this. The field ``kind`` of a message
+    is machine, mounts, check, error or end.
     """
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-nfs-") as home:
         job = {

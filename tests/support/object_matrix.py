@@ -4,7 +4,7 @@ test_matrix_of_objects.py compares the matrix with faulty stores. The keywords o
 ``targets/object_faults*.py`` define its row:
 
 - ``fails``: checks that must fail
-- ``may_fail``: checks that may fail, depending on timing; no other check may fail
+- ``may``: checks that fail only sometimes, depending on timing; checks in neither list must not fail
 - ``expected_text``: words that the verdict of the first check in ``fails`` must contain
 """
 
@@ -42,7 +42,7 @@ class Row:
     def meets(self) -> list[str]:
         """The names of the checks to run.
 
-        Checks with objects of 5 GiB take half of the total time. They are included only if the fault affects parts,
+        The checks with objects of 5 GiB take half of the total time. These checks run only if the fault affects parts,
         ranges or large objects.
         """
         return sorted(ALL if {*self.fails, *self.may_fail} & (_OF_PARTS_AND_RANGES | LARGE) else ALL - LARGE)
@@ -56,7 +56,7 @@ class Row:
 def _row(fault: str, *, expected_text: str, fails: str, may: str = "", silent_seconds: float = 10.0) -> Row:
     """Return the row of a fault from the keywords of its class.
 
-    Names of checks are separated by spaces. They omit the prefix ``OBJECT-``.
+    ``fails`` and ``may`` contain names of checks, separated by spaces and without the prefix ``OBJECT-``.
     """
     return Row(
         fault=fault,

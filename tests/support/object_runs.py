@@ -25,7 +25,7 @@ def started(
 
 
 def subject(run: Run) -> str:
-    """Return the only workload of a run."""
+    """Return the only subject (workload) of a run."""
     (found,) = {c["subject"] for c in run.document["checkpoints"]}
     return str(found)
 

@@ -70,7 +70,7 @@ def as_one_rank(
 ) -> dict[str, Any]:
     """Let rank 0 of a layout save or load in a separate process, and return its results.
 
-    ``front`` are arguments in front of the command, such as ``strace``.
+    ``action`` is ``save`` or ``load``. ``front`` contains arguments in front of the command, such as ``strace``.
     """
     asked = {"engine": engine, "area": to_plain(area), "action": action, "processes": whole.processes,
              "pattern": pattern, "model": whole.model.name, "mode": whole.mode, "scale": whole.scale}  # fmt: skip
@@ -90,7 +90,7 @@ def as_one_rank(
 
 
 def _peak_bytes() -> int:
-    """Return the peak memory of this process, without that of its parent (which getrusage includes)."""
+    """Return the peak memory of this process in bytes. The value of getrusage would include the parent process."""
     (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(kib) * 1024
 

@@ -1,8 +1,9 @@
 """Run the pods of a Kubernetes manifest on this machine: containers made from namespaces.
 
-Each pod has its own host name, network and boot id. Its root is read-only, and its user has no capabilities. It runs
-the command and has the mounts of its manifest. All pods share the directories of persistent volume claims; other mounts
-are private. The image consists of this machine's programs and the Python environment of the tests.
+Each pod has its own host name, network and boot id. A pod runs the command of its manifest, with the mounts of its
+manifest. The root file system is read-only, and the user has no capabilities. All pods share the directories of
+persistent volume claims; other mounts are private. The image consists of this machine's programs and the Python
+environment of the tests.
 
 ``python -m tests.support.pod`` is the first process of the lab's namespaces.
 """
@@ -56,10 +57,10 @@ class Ended:
 
 
 def run_pods(home: Path, pods: Sequence[Pod], config: Mapping[str, str], keys: str) -> Ended:
-    """Start all pods, wait until the first pod ends, and end the others.
+    """Start all pods, wait until the first pod ends, and end the other pods.
 
-    The first pod starts last. Returns the exit code of the first pod, and the output of all pods. ``config`` are the
-    files of the config map. Each pod has a copy of the same ssh keys in the directory ``keys``.
+    The first pod starts last. Returns the exit code of the first pod, and the output of all pods. ``config`` contains
+    the files of the config map, as {name: text}. ``keys`` is the directory in each pod for a copy of the same ssh keys.
     """
     asked = {"pods": [asdict(pod) for pod in pods], "config": dict(config), "keys": keys}
     (home / "asked.json").write_text(json.dumps(asked))
@@ -111,9 +112,9 @@ def _mount_image(root: Path) -> None:
 
 
 def _mount_environment(root: Path) -> None:
-    """Mount the Python environment of the tests and the checkout.
+    """Mount the checkout and the Python environment of the tests.
 
-    Call it after all other mounts: a later mount at a parent directory would hide the environment and the checkout.
+    Call this function after all other mounts, because a later mount at a parent directory would hide both directories.
     """
     for directory in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
         if not directory.is_relative_to("/usr"):
@@ -156,7 +157,7 @@ def _mebibytes(text: str) -> int:
 
 
 def _be_pod(home: Path, number: int) -> None:
-    """Create the root file system of a pod, change to it, drop privileges, and run the pod's command."""
+    """Create the root file system of a pod, change the root to it, drop privileges, and run the pod's command."""
     asked = json.loads((home / "asked.json").read_text())
     pod = asked["pods"][number]
     (container,) = pod["template"]["spec"]["containers"]
@@ -211,7 +212,7 @@ def _volumes(pods: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def main() -> int:
-    """Run the lab, or with ``--pod`` a single pod in it."""
+    """Run the lab, or only a single pod of the lab if ``--pod`` is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("--pod", type=int)

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 
 class Public(NamedTuple):
-    """A public model: the size-related part of its config.json, and its published counts of parameters.
+    """A public model: the size-related part of its config.json, and its published numbers of parameters.
 
-    ``exact`` is the sum over the tensors of its published weights. ``billions`` and ``active`` are from its model card:
-    all parameters, and those that are active for a token, in billions.
+    - ``exact``: the sum over all tensors of the published weights
+    - ``billions``: the number of all parameters in the model card, in billions
+    - ``active``: the number of parameters that are active for a token in the model card, in billions
     """
 
     config: dict[str, Any]

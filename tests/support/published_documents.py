@@ -1,4 +1,4 @@
-"""Functions that read the document of ``pytest-ckpt judge`` on published results."""
+"""Functions that read values from the JSON document of ``pytest-ckpt judge`` about published results."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A GlusterFS volume with three copies on this host, which exists while a command runs.
 
 ``python -m tests.support.replicated_volume HOME COMMAND …`` creates the volume, mounts it at ``HOME/volume``, runs the
-command, and removes the volume. The exit code is that of the command. It must run in separate namespaces (`ALONE`),
-because it uses a fixed address and GlusterFS's fixed directories.
+command, and removes the volume. The exit code is the exit code of the command. The program must run in separate
+namespaces (`ALONE`), because the program uses a fixed address and GlusterFS's fixed directories.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every HTML page that the project writes, from invented data, for tests and pictures."""
+"""Functions that write each kind of HTML page of the project from invented data, for tests and pictures."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def certificate(name: str, directory: Path) -> Path:
 
 
 def judged_again(directory: Path) -> Path:
-    """Evaluate an existing run directory with ``pytest-ckpt judge``; return the page."""
+    """Write a run directory and evaluate it with ``pytest-ckpt judge``; return the page."""
     synthetic_run.write_run(directory / "run")
     return _command(directory, "again", "judge", "run", "--cluster=24000")
 
@@ -86,7 +86,7 @@ def judged_again(directory: Path) -> Path:
 def judged_result(directory: Path) -> Path:
     """Evaluate one published result with ``pytest-ckpt judge``; return the page.
 
-    Only the times of rank 0 are published. The later loads are so fast that they may come from a cache.
+    Only the times of rank 0 are published. The loads from number 6 on are so fast that they may come from a cache.
     """
     run = SyntheticRun(seconds=lambda kind, n, _rank: 5.0 if kind == "save" else (9.0 if n < 6 else 3.0))
     run.write(directory / "made-up-system", ranks=[0])
@@ -96,8 +96,8 @@ def judged_result(directory: Path) -> Path:
 def judged_tree(directory: Path) -> Path:
     """Evaluate a tree of three published results with ``pytest-ckpt judge``; return the page.
 
-    The first result meets the limits. The second one is too slow. The third one has only rank 0's times, and its loads
-    may come from a cache.
+    The first result meets the limits. The second result is too slow. The third result contains only rank 0's times, and
+    some of its loads may come from a cache.
     """
     places = {
         "example-array-1": (SyntheticRun(), None),
@@ -144,7 +144,10 @@ def trend(directory: Path) -> Path:
 
 
 def diff(directory: Path) -> Path:
-    """Compare two runs; return the page. The second run is slower, and has another release and other mount options."""
+    """Compare two runs; return the page.
+
+    The second run is slower, and has another release of torch and other mount options.
+    """
     ten = {"ckpt_operations": "10"}
     synthetic_run.write_run(directory / "first", options=ten, run_id="made-up-before")
     synthetic_run.write_run(

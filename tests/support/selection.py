@@ -1,16 +1,17 @@
 """Selection and parallelism of the project's own tests: a plugin that tests/conftest.py loads.
 
-Plain ``pytest`` runs the fast set. ``pytest --all`` also runs the tests marked ``thorough``. The tables below mark
-thorough tests as ``lab`` if they need a lab: several hosts, storage servers, or a complete fault matrix. .ci/labs runs
-the tests marked ``lab``; .ci/run runs all others on each change.
+Plain ``pytest`` runs the fast set. ``pytest --all`` also runs the tests marked ``thorough``. A thorough test may need a
+lab: several hosts, storage servers, or a complete fault matrix. The tables below mark such tests as ``lab``. .ci/labs
+runs the tests marked ``lab``; .ci/run runs all other tests on each change.
 
 If the command line names no file, the number of processes is the number of cores plus 2 (with ``--all`` plus 4), at
-most 8. This exceeds the cores because most tests wait for other processes. Each process runs one module at a time.
-Tests marked ``alone`` run while no other test runs. After 15 minutes, a test is ended and prints all thread stacks.
+most 8. There are more processes than cores, because most tests wait for other processes. Each process runs one module
+at a time. Tests marked ``alone`` run while no other test runs. After 15 minutes, a test is ended and prints all thread
+stacks.
 
-A run of pytest-ckpt in a checkout also loads this plugin. The plugin then deactivates itself, and the packages that
-tests need may be missing. If they are missing in a test run, an error names them; ``pytest --help`` and ``pytest
---markers`` work.
+A run of pytest-ckpt in a checkout also loads this plugin. In such a run, the plugin deactivates itself, and the
+packages that tests need may be missing. If the packages are missing in a test run, an error names them. ``pytest
+--help`` and ``pytest --markers`` work without the packages.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def examples(count: int) -> int:
     """Return the number of examples for an expensive property test.
 
-    With ``--all`` it is ``count``; in the fast set it is a fifth of ``count``.
+    The number is ``count`` with ``--all``, and a fifth of ``count`` in the fast set.
     """
     from hypothesis import settings  # noqa: PLC0415
 
@@ -258,7 +259,7 @@ def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Set the number of test processes, before pytest-xdist reads it."""
+    """Set the number of test processes, before pytest-xdist reads this number."""
     if _is_complete_test_run(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
         more = 4 if config.option.all_tests else 2
         config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + more)
@@ -323,7 +324,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Exclude the objects of the collected tests from Python's garbage collection.
 
-    They exist until the end of the run, and examining them would slow each garbage collection.
+    The objects exist until the end of the run, and examining them would slow each garbage collection.
     """
     if not _is_target_run(session.config):
         session.config.stash[IMPORTED] = {name for name in _SLOW_IMPORTS if name in sys.modules}
@@ -388,7 +389,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def shared_or_exclusive(directory: Path, *, alone: bool) -> Iterator[None]:
     """Run the ``with`` block concurrently with the blocks of other processes, or exclusively if ``alone`` is True.
 
-    A block with ``alone`` starts when no other block runs. No other block starts until it ends.
+    An exclusive block starts when no other block runs, and no other block starts until the exclusive block ends.
+    ``directory`` contains the lock files.
     """
     with (directory / "entry.lock").open("w") as entry, (directory / "tests.lock").open("w") as tests:
         # A process that waits for exclusive access blocks new entries, so that the others finish.

@@ -74,7 +74,7 @@ class SelfCommittingEngine:
 
 
 class CommitOmittingEngine(SelfCommittingEngine):
-    """Variant that only writes its files. The strategy commits them."""
+    """A variant of the engine that only writes its files. The strategy commits them."""
 
     def save(self, draft, clock):
         self.write(draft, clock)

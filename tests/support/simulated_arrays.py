@@ -38,9 +38,9 @@ _NORMAL = statistics.NormalDist()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """Simulated operation times relative to the usual time, with one row per array.
+    """Simulated operation times relative to the usual time. Each array has one row.
 
-    ``slowest`` are the times of the slowest rank, ``others`` the times of all other ranks.
+    ``slowest`` contains the times of the slowest rank, and ``others`` the times of all other ranks.
     """
 
     slowest: Times
@@ -51,8 +51,8 @@ class Drawn:
 class Truth:
     """One kind of simulated array, such as an array with a heavy tail.
 
-    - ``draw``: returns random times for (generator, margin, count of arrays, count of operations in each series of a
-      run); all series of an array have the same properties
+    - ``draw``: returns random times; its arguments are a generator, a margin, the number of arrays, and the number of
+      operations in each series of a run; all series of an array have the same properties
     - ``late``: returns the share of operations in service that take longer than a given multiple of the usual time;
       None if another property decides whether the array is good
     """
@@ -83,8 +83,8 @@ class Truth:
 def margin_at(late: Callable[[float], float], share: float) -> float:
     """Return the smallest margin at which at most this ``share`` of the operations in service exceeds the limit.
 
-    The result is rounded up to 0.01 %. ``late`` returns the share of operations longer than a multiple of the usual
-    time.
+    The result is rounded up to 0.01 %. ``late`` returns the share of operations that take longer than a given multiple
+    of the usual time.
     """
     low, high = -1.0, 0.99
     for _ in range(40):
@@ -119,7 +119,7 @@ def _tail_late(ratio: float) -> float:
 
 
 def _drift(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
-    """Return operations that become slower with the number of earlier operations in the run."""
+    """Return times of operations. An operation is slower the more operations have preceded it in the run."""
     found, done = [], 0
     for n in series:
         age = np.arange(done + 1, done + n + 1)
@@ -149,7 +149,10 @@ def _unfair(chance: Generator, margin: float, arrays: int, series: Sequence[int]
 
 
 def _unfair_late(ratio: float) -> float:
-    """Return the share of late operations, averaged over the possible slowdowns of the slowest rank."""
+    """Return the share of operations that take longer than ``ratio`` times the usual time.
+
+    The share is averaged over the possible slowdowns of the slowest rank.
+    """
     steps = 500
     return math.fsum(_exceeds(ratio / (1 + _UNFAIR * (i + 0.5) / steps)) for i in range(steps)) / steps
 

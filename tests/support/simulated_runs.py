@@ -1,7 +1,7 @@
 """Runs on simulated arrays: converts operation times into the verdicts of requirements.
 
-The run's plan defines the operations, ranks, bytes and limits. The functions of `suites/` evaluate the times as in a
-real run.
+The plan of a run defines the operations, ranks, bytes and limits. The functions of `suites/` evaluate the times in the
+same way as the times of a real run.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Series = Sequence[Timed]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One row of the study: one requirement, or several requirements that a run must meet together.
+    """One row of the acceptance study: one requirement, or several requirements that a run must meet together.
 
     A run has one or more series of operations:
 
@@ -135,7 +135,7 @@ def timed_requirements() -> set[str]:
 
 
 def rows(ranks: int = 8, hosts: tuple[str, ...] = ("n1",)) -> tuple[Row, ...]:
-    """Return all rows of the study."""
+    """Return all rows of the acceptance study, for a run with this number of ranks on these hosts."""
     limits = plan(ranks).limits
     sync, background, deltas, tiered = (_run(name, ranks, hosts) for name in ("sync", "async", "incremental", "tiered"))
     n, pattern = sync.base.operations_planned, LOADS_OF_A_PATTERN
@@ -203,7 +203,7 @@ def _operations(kind: OperationKind, series: Series, size: int) -> tuple[Operati
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """Creates measurements of runs with one strategy. ``base`` contains their common fields."""
+    """Creates measurements of runs with one save strategy. ``base`` contains the common fields of the measurements."""
 
     base: Measurement
 
@@ -273,8 +273,8 @@ def _constant(seconds: float, series: Series) -> list[Timed]:
 def _saved_in_background(run: _Run, committed: Series, *, stops: Series, tiers: Tiers | None = None) -> Measurement:
     """Return a measurement of background saves.
 
-    They block the job for the times in ``stops``, and commit after the times in ``committed``. Copying the state takes
-    a small share of the blocked time.
+    The saves block the job for the times in ``stops``, and commit after the times in ``committed``. Copying the state
+    takes a small share of the blocked time.
     """
     saves = tuple(
         dataclasses.replace(
@@ -331,9 +331,10 @@ def _drain_limit(run: _Run, limits: ClusterLimits, stop: float) -> float:
 
 
 def _tiers(run: _Run, *, lost: float = 1.0) -> Tiers:
-    """Return results of saves to a local tier and of a restore after the loss of a host.
+    """Return results of saves to a local tier, and of a restore after the loss of a host.
 
-    Drains do not slow the saves. The restore of the host's files takes ``lost`` seconds.
+    Drains (copies from the local tier to the target) do not slow the saves. The restore of the lost host's files takes
+    ``lost`` seconds.
     """
     size = run.base.bytes
     local = TierRestore(

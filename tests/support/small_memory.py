@@ -1,7 +1,7 @@
 """Simulates a host with little memory: a memory control group, and a matching /proc/meminfo.
 
-The limit of the group applies to the sum of two sizes: the memory of its processes, and the page cache of the files
-that they access. The page cache therefore cannot exceed the memory that /proc/meminfo reports, as on a real host.
+The limit of the group applies to the memory of its processes plus the page cache of the files that these processes
+access. As on a real host, the page cache cannot exceed the memory that /proc/meminfo reports.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def join(group: Path) -> None:
 
 
 def meminfo(limit_bytes: int) -> str:
-    """Return the content of /proc/meminfo on a host with this much memory."""
+    """Return the content of /proc/meminfo on a host with at most ``limit_bytes`` of memory."""
     lines = []
     for line in _MEMINFO.read_text().splitlines():
         name, rest = line.split(":", 1)

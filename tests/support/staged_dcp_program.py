@@ -1,8 +1,8 @@
 """The program of four ranks in two pipeline stages with the engine dcp; run it with ``python -m`` under mpiexec.
 
-Ranks 0 and 1 have the layers of the first stage; ranks 2 and 3 have those of the second stage. Only rank 3 has the last
-layer. All ranks have the optimizer. They save and load twice in the area (the directory of the run) that the
-environment variable ``STAGED_AREA`` contains as JSON. Rank 0 prints one line of JSON.
+Ranks 0 and 1 contain the layers of the first stage; ranks 2 and 3 contain the layers of the second stage. Only rank 3
+contains the last layer. All ranks contain the optimizer. The ranks save and load twice. The environment variable
+``STAGED_AREA`` contains the area (the directory of the run) as JSON. Rank 0 prints one line of JSON.
 """
 
 from __future__ import annotations

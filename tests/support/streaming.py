@@ -1,6 +1,6 @@
 """Common code for tests of the engine stream: layouts, and a save and a load with one rank.
 
-It also creates the engine torch with the same content.
+The module can also create the engine torch with the same content.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REQUEST = 64 << 10
 def by_torch(shard):
     """Return the engine torch of a shard.
 
-    The import is inside the function, because it takes seconds and every worker process imports this module.
+    The import of torch is inside the function. The import takes seconds, and every worker process imports this module.
     """
     from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415
 
@@ -46,7 +46,7 @@ def by_torch(shard):
 
 
 def shard_of(rank, *files):
-    """Return the shard of a rank. Each of ``files`` is a file: (dtype, number of elements) for each tensor."""
+    """Return the shard of a rank with these files. A file is a list of (dtype, number of elements) of its tensors."""
     made = []
     for number, shapes in enumerate(files):
         tensors = (Tensor(name=f"tensor/{n}", dtype=dtype, elements=count) for n, (dtype, count) in enumerate(shapes))
@@ -104,7 +104,7 @@ def bytes_of(directory):
 
 
 def open_files():
-    """Return the open files of this process."""
+    """Return (descriptor, target) of each open file of this process."""
     return {(p.name, str(p.readlink())) for p in Path("/proc/self/fd").iterdir() if p.is_symlink()}
 
 
@@ -120,10 +120,10 @@ def failure_of(act, capfd):
 
 @contextlib.contextmanager
 def transfers(write=None, read=None):
-    """Replace os.pwrite by ``write`` and os.preadv by ``read`` during the block (None: not replaced).
+    """Replace os.pwrite by ``write`` and os.preadv by ``read`` during the block; None means no replacement.
 
-    The replacements receive the number of the call, the real function, and its arguments. Yields the numbers of calls
-    so far.
+    A replacement receives the number of the call, the real function, and the arguments of the call. Yields {function:
+    number of calls so far}.
     """
     counts = {"pwrite": 0, "preadv": 0}
     lock = threading.Lock()

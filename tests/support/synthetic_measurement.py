@@ -79,12 +79,18 @@ BUSY_HOST = dataclasses.replace(IDLE_HOST, idle_share=0.02, others_share=0.6, lo
 
 
 def on_busy_host(of, span="operations"):
-    """Return a copy of a measurement in which other work used the host's processors during ``span``."""
+    """Return a copy of a measurement in which other work used the host's processors during ``span``.
+
+    ``span`` is the part of the run, such as ``operations``.
+    """
     return dataclasses.replace(of, host_loads=(IDLE_HOST, dataclasses.replace(BUSY_HOST, span=span)))
 
 
 def compared(expected, checked=None, *, fault_count=0, faults=()):
-    """Return the integrity record of a load of ``expected`` bytes, of which ``checked`` were compared (None: all)."""
+    """Return the integrity record of a load of ``expected`` bytes.
+
+    Of these bytes, ``checked`` were compared; None means all bytes.
+    """
     return Integrity(
         bytes_expected=expected,
         bytes_checked=expected if checked is None else checked,

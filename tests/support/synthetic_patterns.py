@@ -80,9 +80,9 @@ def with_reads(size=FULL, **changes):
 
 
 def paced(share, seconds=None):
-    """Return the pace of saves of a checkpoint whose size is this ``share`` of the full size.
+    """Return the pace (time and size) of saves of a checkpoint with this ``share`` of the full size.
 
-    ``seconds`` is the time of one save. The default is the usual time of a full-size save, times ``share``.
+    ``seconds`` is the time of one save. The default is the usual time of a full-size save, multiplied by ``share``.
     """
     usual = PACE.seconds * share
     return SavePace(seconds=usual if seconds is None else seconds, bytes=round(FULL * share), full_bytes=FULL)
@@ -91,8 +91,8 @@ def paced(share, seconds=None):
 def endured(saves, asked=100.0):
     """Return a measurement of an endurance test that ran for 100 s.
 
-    The saves took the times in ``saves`` and started at equal intervals. ``asked`` is the requested duration in
-    seconds.
+    ``saves`` contains the time of each save in seconds. The saves started at equal intervals. ``asked`` is the
+    requested duration of the test in seconds.
     """
     whole = 100.0
     began = tuple(whole * n / len(saves) for n in range(len(saves)))
@@ -134,7 +134,7 @@ def resized(**changes):
 def copies_read(read, *, needed=4, copy_bytes=FULL // 4):
     """Return the reads of a restart with 16,000 accelerators, which together need ``needed`` copies of the model.
 
-    ``read`` is the number of copies that were read concurrently.
+    ``read`` is the number of copies that the run read concurrently.
     """
     return RestartReads(
         copies=read, accelerators_per_copy=16_000 // needed, first_copy_bytes=FULL, copy_bytes=copy_bytes
@@ -154,7 +154,7 @@ SATURATED = {1: 1e9, 2: 2e9, 4: 3e9, 8: 3.1e9}
 
 
 def operations_at(size, rate, *, resident=None, mapped=None):
-    """Return three operations on ``size`` bytes. Their median rate is ``rate``, in bytes a second."""
+    """Return three operations on ``size`` bytes. The median of their rates is ``rate`` bytes a second."""
     return tuple(
         ScaledOperation(seconds=size / rate * factor, resident_bytes=resident, mapped_bytes=mapped)
         for factor in (1.1, 1.0, 0.9)
@@ -162,7 +162,7 @@ def operations_at(size, rate, *, resident=None, mapped=None):
 
 
 def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None, faults=(), **changes):
-    """Return a measurement of scaling. ``saves`` and ``loads`` map a number of clients to a rate in bytes a second."""
+    """Return a measurement of scaling. ``saves`` and ``loads`` are {number of clients: rate in bytes a second}."""
     counts = tuple(
         ClientCount(
             clients=clients,
@@ -182,14 +182,14 @@ def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None
 
 
 def up_to(measured, save_ceiling, load_ceiling):
-    """Return the measurement with the maximum rates that the vendor declares, in bytes a second."""
+    """Return a measurement with the maximum rates that the vendor declares for saves and loads, in bytes a second."""
     return ByLimits(measured, StatedLimits(save_bytes_per_second=save_ceiling, load_bytes_per_second=load_ceiling))
 
 
 def grown(rates):
     """Return a function that adds the results of the scaling pattern to a measurement.
 
-    ``rates`` maps a number of ranks to the rate of saves and loads, in bytes a second. The numbers must increase.
+    ``rates`` is {number of ranks: rate of saves and loads in bytes a second}. The numbers of ranks must increase.
     """
 
     def change(m):
@@ -238,9 +238,9 @@ WARM = loaded("reads", 0.1, is_warm=True, resident=WEIGHTS * REPLICAS)
 
 
 def served(*loads, **changes):
-    """Return a measurement of the serving pattern with these loads of a model's weights.
+    """Return a measurement of the serving pattern with ``loads`` of a model's weights.
 
-    The default is four loads: by reads and by mmap, each from the storage and from the page cache.
+    The default is four loads: one by reads and one by mmap, each from the storage and from the page cache.
     """
     found = Serving(
         bytes=WEIGHTS,
@@ -308,7 +308,7 @@ def trial(kind="save", **changes):
 def failed_over(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count=0, faults=(), failure=None, **changes):
     """Return a measurement with one trial for each required fault of the storage.
 
-    ``first`` replaces the first trial.
+    ``trials`` replaces all trials, and ``first`` replaces only the first trial.
     """
     trials = tuple(trials) if trials is not None else (first or trial(), *(trial(kind) for kind in BREAKS[1:]))
     known = {

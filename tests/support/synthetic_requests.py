@@ -20,10 +20,7 @@ def row(endpoint: str, kind: str, sent: int, p99: float | None, *, again: int = 
 
 
 def requests(*, again: int = 0, slower: float = 1.0) -> list[dict[str, Any]]:
-    """Return request counts of saves and loads over two endpoints.
-
-    The second endpoint did not answer ``put`` requests.
-    """
+    """Return request counts of saves and loads over two endpoints, of which one did not answer ``put`` requests."""
     times = {"begin upload": 0.012, "put part": 0.084, "end upload": 0.131, "get": 0.045, "head": 0.004}
     return [
         row(endpoint, kind, 2_645, slower * p99, again=again if kind == "put part" else 0)

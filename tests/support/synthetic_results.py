@@ -1,7 +1,7 @@
 """Simulated result directories of DLIO and mlpstorage, in their published formats.
 
-The simulation has the order of a DLIO run: a barrier, the operation with a time for each rank, a pause, the next
-barrier. Rank 0's start times therefore show when the slowest rank ended.
+The simulation has the order of a DLIO run: a barrier, an operation with a time for each rank, a pause, and the next
+barrier. The start time of rank 0's next operation therefore shows when the slowest rank ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ Seconds = Callable[[str, int, int], float]
 
 
 def steady(save: float = 5.0, load: float = 4.0) -> Seconds:
-    """Return a function that returns nearly equal operation times. The slowest rank changes and is never rank 0."""
+    """Return a function that returns nearly equal operation times.
+
+    The slowest rank changes from operation to operation, and is never rank 0.
+    """
     return lambda kind, number, rank: (
         (save if kind == "save" else load) + (0.3 if rank == 1 + number % 3 else 0.001 * rank)
     )
@@ -46,8 +49,9 @@ class SyntheticRun:
     """One simulated run of DLIO.
 
     - ``seconds``: returns the time of an operation for (kind, number, rank)
-    - ``offsets``: the clock offset of each rank in seconds
-    - ``collected_markers``: seconds for which every rank lists the checkpoints between saves and loads
+    - ``between``: pause before each operation, in seconds
+    - ``offsets``: {rank: offset of its clock in seconds}
+    - ``listing``: time between saves and loads in which every rank lists the checkpoints, in seconds
     - ``received``: share of the loaded bytes that the host's network interface receives during the loads
     - ``zone_hours``: hours by which DLIO's clock is ahead of UTC
     - ``dropped``: number of page-cache drops that the host reports
@@ -109,7 +113,10 @@ class SyntheticRun:
         ]
 
     def summary(self) -> dict[str, Any]:
-        """Return rank 0's summary: the means over its own times. Names contain "GB", but the unit is GiB."""
+        """Return rank 0's summary, with the means of rank 0's own times.
+
+        The names of fields contain "GB", but the unit is GiB.
+        """
         metric: dict[str, Any] = {}
         for kind, count in (("save", self.saves), ("load", self.loads)):
             own = [round(self.seconds(kind, n, 0), 6) for n in range(1, count + 1)]
@@ -182,7 +189,8 @@ class SyntheticRun:
     def counters(self, every: float = 10.0) -> list[tuple[str, int]]:
         """Return (UTC time, bytes received so far) for each sample of the host's network counter.
 
-        The first sample is 20 s before the run. The last sample is the first one after the run.
+        The first sample is 20 s before the run, and the last sample is after the end of the run. ``every`` is the
+        interval in seconds.
         """
         epoch = self.stats([0])[0]["1"]
         loads = [entry for name, entry in epoch.items() if name.startswith("load_ckpt")]
@@ -293,5 +301,5 @@ def describe(top: Path, submitter: str, system: str, capabilities: Mapping[str, 
 
 
 def published(top: Path, submitter: str, system: str, model: str, time: str) -> Path:
-    """Return the directory of a run in a tree of published results."""
+    """Return the path of a run's result directory in a tree of published results."""
     return top / "closed" / submitter / "results" / system / "checkpointing" / model / time

@@ -1,7 +1,7 @@
-"""Simulated runs: operation times are random; the report is derived from them as in a real run.
+"""Simulated runs: operation times are random, and the report is derived from these times as in a real run.
 
-``write_run`` writes the directory of a small run. ``report`` returns the report of a large run on an array that does
-not exist. Pages, tests and pictures use these reports. The vendor's name states that nothing was measured.
+``write_run`` writes the directory of a small run. ``report`` returns the report of a large run on an invented array.
+Pages, tests and pictures use these reports. The vendor's name in a report states that nothing was measured.
 """
 
 from __future__ import annotations
@@ -229,8 +229,8 @@ def _judged(
 ) -> _Judged:
     """Evaluate a run with these options.
 
-    ``measure`` returns the measurements, and ``observe`` the observations of checks. ``changed`` replaces entries of
-    the environment.
+    ``measure`` returns the measurements, and ``observe`` returns the observations of checks. ``changed`` contains
+    changed entries of the environment.
     """
     settings = resolve(options, {})
     gates = load_gates(settings.gate_table, target.gate_kind)
@@ -319,7 +319,10 @@ def _events(measurements: Sequence[Measurement]) -> Iterator[Event]:
 
 
 def _pattern_events(measurement: Measurement) -> Iterator[Event]:
-    """Yield the events of patterns. Endurance yields at most ``FACTS_OF_ENDURANCE`` saves, as in a real run."""
+    """Yield the events of the I/O patterns in a measurement.
+
+    As in a real run, the endurance pattern yields the events of at most ``FACTS_OF_ENDURANCE`` saves.
+    """
     subject = measurement.subject
     for field in dataclasses.fields(Patterns):
         found = getattr(measurement.patterns, field.name, None)
@@ -360,9 +363,9 @@ def _operations(
 def _operation(
     planned: PlannedCheckpoint, kind: OperationKind, index: int, each: Sequence[float], phases: dict[str, float]
 ) -> Operation:
-    """Return an operation.
+    """Return an operation. ``each`` contains the time of each rank in seconds.
 
-    ``each`` are the times of all ranks. ``phases`` are the phases of the slowest rank, in seconds.
+    ``phases`` is {phase: seconds} of the slowest rank.
     """
     commit = phases.get("commit", 0.0)
     made = synthetic_measurement.operation(kind, index, max(each) + commit, ranks=each, size=planned.layout.bytes)
@@ -399,12 +402,15 @@ def _measurement(
 
 
 def steady(save: float = 0.72, load: float = 0.45) -> Seconds:
-    """Return a function that returns operation times of about ``save`` or ``load`` times the limit."""
+    """Return a function that returns operation times as shares of the limit.
+
+    The times are about ``save`` for saves and about ``load`` for loads.
+    """
     return lambda rng, kind, _index: (save if kind == "save" else load) * rng.uniform(0.94, 1.03)
 
 
 def late(rng: random.Random, kind: OperationKind, index: int) -> float:
-    """Return the time of an operation as a share of its limit. Saves 4 and 8 exceed the limit."""
+    """Return the time of an operation as a share of its time limit. Saves 4 and 8 exceed their limit."""
     return rng.uniform(0.82, 0.96) + (0.42 if kind == "save" and index in (4, 8) else 0.0)
 
 
@@ -426,8 +432,8 @@ def report(
     """Return the report of a simulated run on shared storage.
 
     - ``seconds``: returns the time of an operation as a share of its limit
-    - ``slow_ranks``: ranks whose operations take ``slower`` times as long
-    - ``seen``: changed fields of a check's observation, by check name
+    - ``slow_ranks``: ranks whose operations take ``slower`` times as long as those of other ranks
+    - ``seen``: {check: changed fields of its observation}
     - ``fails_after``: the first measurement fails after this number of operations
     - ``is_measured``: if False, no rank starts
     - ``text``: appended to every string from hosts, vendors and users
@@ -680,7 +686,7 @@ def not_certified(**changes: Any) -> Document:
 
 
 def incomplete() -> Document:
-    """Return the report of a run with too few ranks. It has no second client, no power cut and no small volume."""
+    """Return the report of a run with too few ranks, and without a second client, power cut and small volume."""
     return report(ranks=8, options={"ckpt_power_cut": None, "ckpt_small_volume": None})
 
 
@@ -704,7 +710,7 @@ def nothing_ran() -> Document:
 
 
 def contract_only() -> Document:
-    """Return a report with only the required fields of docs/contract.md, as an early version writes it."""
+    """Return a report with only the required fields of docs/contract.md, as written by an early version."""
     whole = incomplete()
     kept = ("schema", "run", "grade", "cluster", "requirements", "catalogue_names", "measurements",
             "sufficient_up_to_accelerators")  # fmt: skip

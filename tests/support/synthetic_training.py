@@ -1,4 +1,7 @@
-"""Measurements for tests of requirements on save strategies: background, incremental, compressed and tiered saves."""
+"""Measurements for tests of requirements on save strategies.
+
+The strategies are background, incremental, compressed and tiered saves.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ ASYNC = dataclasses.replace(SUBJECT, strategy="async")
 
 
 def background_save(index, committed, *, blocked=0.5, copying=0.0, size=FULL):
-    """Return a save that blocked the job for ``blocked`` seconds and was committed after ``committed`` seconds."""
+    """Return a save that blocked the job for ``blocked`` seconds.
+
+    The save was committed ``committed`` seconds after its start.
+    """
     return dataclasses.replace(
         operation("save", index, committed, size=size),
         checkpoint=index,
@@ -40,7 +46,7 @@ def background_save(index, committed, *, blocked=0.5, copying=0.0, size=FULL):
 def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
     """Return the training steps before, during and after the save of a checkpoint.
 
-    A step during the save takes ``beside + scatter`` and ``beside - scatter`` seconds alternately.
+    During the save, steps of ``beside + scatter`` and of ``beside - scatter`` seconds alternate in batches of ten.
     """
     alone = (STEP,) * 20
     shifts = [scatter * (-1) ** n for n in range(batches)]
@@ -53,7 +59,7 @@ def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
 
 
 def in_background(*committed, blocked=0.5, copying=0.0, beside=STEP, batches=8, scatter=0.0, size=FULL, **changes):
-    """Return a measurement of background saves. ``committed`` are the seconds until the commit of each save."""
+    """Return a measurement of background saves. ``committed`` are the seconds from start to commit of each save."""
     committed = committed or (20.0, 20.0, 20.0)
     saves = [
         background_save(n, seconds, blocked=blocked, copying=copying, size=size)
@@ -73,7 +79,10 @@ SMALL = 16 << 20
 
 
 def crashed(*kills, planned=6, fault_count=0, faults=(), bytes_checked=None, **changes):
-    """Return a measurement in which ranks were killed during saves. ``kills`` are the results (default: six kills)."""
+    """Return a measurement in which ranks were killed during saves.
+
+    ``kills`` contains the result of each kill; the default is six kills.
+    """
     kills = kills or SIX
     integrity = compared(SMALL * len(kills), bytes_checked, fault_count=fault_count, faults=faults)
     found = Crashes(planned=planned, bytes=SMALL, usual_seconds=0.08, kills=kills, integrity=integrity)
@@ -88,7 +97,10 @@ RESTORES = (FULL, FULL + DELTA, FULL + 2 * DELTA)
 
 
 def chained(*seconds, **changes):
-    """Return a measurement of a full save and two deltas. ``seconds`` are the times of the three restores."""
+    """Return a measurement of a full save and two deltas (saves of only the changed data).
+
+    ``seconds`` are the times of the three restores.
+    """
     seconds = seconds or (10.0, 11.0, 12.0)
     saves = [
         dataclasses.replace(operation("save", n, 5.0 * size / FULL), checkpoint=n, bytes=size)
@@ -109,9 +121,10 @@ def chained(*seconds, **changes):
 
 
 def outlived(*, deleted_bytes=DELETED, freed=1.0, misses=True, fault_count=0, faults=(), checked=RESTORES[2]):
-    """Return the result of a load of one chain (a full save and its deltas) after other chains were deleted.
+    """Return the result of a load after other checkpoints were deleted.
 
-    ``freed`` is the share of the deleted bytes that the storage had freed (None: unknown).
+    The loaded checkpoint is a chain: a full save and its deltas. ``freed`` is the share of the deleted bytes that the
+    storage has freed; None means unknown.
     """
     integrity = compared(RESTORES[2], checked, fault_count=fault_count, faults=faults)
     return Chains(
@@ -152,7 +165,8 @@ EVERY_TENTH = DrainRule(every=10, target_share=0.1)
 def restored(expected_tier, expected, *, tier=None, number=None, checked=FULL, fault_count=0, faults=()):
     """Return a restore of checkpoint ``number`` from ``tier``.
 
-    The default of ``number`` is ``expected``, and the default of ``tier`` is ``expected_tier``.
+    Checkpoint ``expected`` from ``expected_tier`` was expected. The expected values are the defaults of ``number`` and
+    ``tier``.
     """
     taken = (expected_tier if tier is None else tier, expected if number is None else number)
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
@@ -171,7 +185,7 @@ COMPLETE, INCOMPLETE = restored("local", 169), restored("target", 168)
 
 
 def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=()):
-    """Return the loss of one of three hosts. Its files were copied back and loaded in ``seconds`` in total."""
+    """Return the loss of one of three hosts. Copying back and loading the host's files took ``seconds`` in total."""
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     return NodeLoss(
         hosts=3,
@@ -192,7 +206,8 @@ def two_tiers(
 ):
     """Return the results of saves to a local tier and of restores from the local tier and the target.
 
-    ``alone`` are the times of saves without a drain (the copy to the target), ``beside`` those during a drain.
+    A drain is the copy of a checkpoint to the target. ``alone`` contains the times of saves without a concurrent drain,
+    and ``beside`` the times of saves during a drain.
     """
     return Tiers(
         bytes=FULL,
@@ -208,7 +223,8 @@ def two_tiers(
 def tiered(*committed, found=None, rule=EVERY_TENTH, blocked=0.5, **changes):
     """Return a measurement of saves to a local tier that were copied to the target later.
 
-    A save blocked the job for ``blocked`` seconds. ``committed`` are the seconds until its commit on the target.
+    Each save blocked the job for ``blocked`` seconds. ``committed`` contains the seconds from the start of each save to
+    its commit on the target.
     """
     made = in_background(*committed, blocked=blocked, subject=TIERED, drains=rule)
     patterns = dataclasses.replace(made.patterns, tiers=found or two_tiers())

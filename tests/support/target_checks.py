@@ -36,7 +36,7 @@ EFFORT = (f"--share={SHARE}", "--json")
 
 
 def limits() -> list[str]:
-    """Return the command-line options that set the timeouts of a check. They are longer on a busy machine."""
+    """Return the command-line options with the timeouts of a check. A busy machine has longer timeouts."""
     return [f"--patience={patience(CALL_SECONDS)}", f"--space-seconds={patience(SPACE_SECONDS)}"]
 
 
@@ -66,8 +66,8 @@ class Pair:
     def words(self) -> dict[str, list[str]]:
         """Return {need of a check: command-line arguments that fulfil the need}.
 
-        For example, the need "second client" has an argument with the directory of the second client. The arguments
-        of the key "" are for all checks.
+        A need is a precondition. For example, the need "second client" has an argument with the directory of the second
+        client. The arguments of the key "" apply to all checks.
         """
         return {
             "": [f"--directory={self.target.path}", *EFFORT, *limits()],
@@ -78,9 +78,9 @@ class Pair:
 
 
 def observe(words: dict[str, list[str]], names: list[str], seconds: float = MAXIMUM_SECONDS) -> dict[str, Verdict]:
-    """Run checks, and return {check: verdict} by the gate table for shared storage.
+    """Run checks, and return {check: verdict} according to the gate table for shared storage.
 
-    ``words`` maps each need of a check to the command-line arguments that fulfil it; see `Pair.words`.
+    ``words`` is {need of a check: command-line arguments that fulfil the need}; see `Pair.words`.
     """
     return judged(run_checks(words, names, seconds)[0])
 
@@ -94,10 +94,10 @@ def run_checks(
     at_once: int = AT_ONCE,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Run checks, ``at_once`` at a time; return {check: observation}, and the names of checks that did not end.
+    """Run ``at_once`` checks at a time; return ({check: observation}, names of checks that did not end).
 
-    ``words`` maps each need of a check to the command-line arguments that fulfil it; see `Pair.words`. After
-    ``seconds`` a check counts as blocked.
+    ``words`` is {need of a check: command-line arguments that fulfil the need}; see `Pair.words`. After ``seconds`` a
+    check counts as blocked. ``room`` is the package of the checks.
     """
     asked = {
         "room": room,
@@ -123,7 +123,7 @@ def run_checks(
 
 
 def judged(seen_of: dict[str, Any], gates: Gates = SHARED) -> dict[str, Verdict]:
-    """Return {check: verdict} for these observations, by the gate table ``gates``."""
+    """Return {check: verdict} for {check: observation}, according to the gate table ``gates``."""
     found = {}
     for name, seen in seen_of.items():
         assert "fault" not in seen, f"{name} itself broke: {seen['fault']}"

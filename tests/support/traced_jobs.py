@@ -1,4 +1,4 @@
-"""Example jobs that save a checkpoint, and functions that record them with ``pytest-ckpt record``."""
+"""Example jobs that save a checkpoint, and functions that record these jobs with ``pytest-ckpt record``."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def record(
 ) -> subprocess.CompletedProcess[str]:
     """Record a job script with ``pytest-ckpt record``; return the completed command.
 
-    The script saves below its first argument. The pattern is written to ``job.pattern.json`` in ``directory``. By
-    default it contains no pauses, because pauses differ between runs.
+    The script saves below its first argument. The pattern of the job is written to ``job.pattern.json`` in
+    ``directory``. By default the pattern contains no pauses, because pauses differ between runs.
     """
     job, under = directory / "job.py", directory / "saved"
     job.write_text(script)

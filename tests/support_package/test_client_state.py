@@ -166,7 +166,10 @@ def test_this_process_has_cores():
 
 
 def test_the_demands_for_a_storage_acceptance_list_are_met_or_not_by_facts_of_a_client(plant, links):
-    """The page docs/rfp.md states a demand on clients for the lines N-014 to N-018 of NVIDIA's list."""
+    """The facts of a client decide whether it meets the demands of docs/rfp.md.
+
+    The page states a demand on clients for each of the lines N-014 to N-018 of NVIDIA's list.
+    """
     page = (DOCS / "rfp.md").read_text()
     demands = re.findall(r"`(client\.\w+ [<>=!]+ [\w.]+)`", page.partition("N-014")[2])
     root = plant(**{"sys/module/lustre/version": "2.15.3", "sys/class/bdi/0:52/read_ahead_kb": "16384"})

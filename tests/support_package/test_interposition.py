@@ -1,4 +1,4 @@
-"""Preloaded libraries that replace calls of the C library: the report names the library and the calls.
+"""Preloaded libraries that replace calls of the C library: the report names each library and its calls.
 
 Other preloaded code is reported as a start-up hook.
 """

@@ -1,4 +1,7 @@
-"""No file contains secrets: each source of secrets separately, and a real run with secrets in all sources."""
+"""No file of a run contains secrets.
+
+The tests use each source of secrets separately, and a real run with secrets in all sources.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +174,7 @@ IN_OPTIONS = ("planted-token-of-the-launcher", "planted-word-of-a-url", "planted
     "workers", [pytest.param((), marks=pytest.mark.thorough, id="alone"), pytest.param(("-n", "2"), id="xdist")]
 )
 def test_no_planted_secret_reaches_a_file_of_a_real_run(run_pytest, pytester, monkeypatch, workers):
-    """Secrets are in options and in the environment. The launcher prints them to its output."""
+    """Secrets are in options and in the environment, and the launcher prints the secrets to its output."""
     target = pytester.path / "target"
     target.mkdir()
     launcher = pytester.path / "launch"

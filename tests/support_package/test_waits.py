@@ -1,4 +1,4 @@
-"""A run that waits prints what it waits for after 30 s without other output."""
+"""After 30 s without other output, a waiting run prints what it waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Direct I/O: the errors by which file systems refuse it, its alignment, and writes that use the page cache instead."""
+"""Direct I/O: its alignment, the errors of file systems that refuse it, and writes that use the page cache."""
 
 from __future__ import annotations
 

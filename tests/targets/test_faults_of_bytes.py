@@ -1,4 +1,4 @@
-"""Each fault of bytes, mappings, locks, names, times and space on a mounted target fails its check."""
+"""Faults of bytes, mappings, locks, names, times and space on a mounted target: each fault makes its check fail."""
 
 from __future__ import annotations
 
@@ -115,7 +115,10 @@ def test_readers_through_mappings_that_never_worked_are_not_called_tried(target:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "call"), [("concurrent O_TRUNC hangs", "open with O_TRUNC"), ("hang", "write")])
 def test_a_hang_is_reported_while_it_lasts(fault, call, target: Target):
-    """The check prints its result while the call still hangs. It removes its files after the fault is disabled."""
+    """The check prints its result while the call still hangs.
+
+    The check removes its files after the fault is disabled.
+    """
     target.fault(fault)
     words = ["TRUNCATE.concurrent", f"--directory={target.path}", "--share=0.05", "--patience=1", "--json"]
     command = [sys.executable, "-m", "pytest_ckpt.conformance", *words]

@@ -1,4 +1,4 @@
-"""Checks of renames, visibility, staleness, races and names, each with the fault that it detects."""
+"""Checks of renames, visibility, staleness, races and names: each fault makes its check fail."""
 
 from __future__ import annotations
 

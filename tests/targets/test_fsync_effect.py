@@ -115,7 +115,7 @@ def test_an_option_of_the_mount_that_takes_fsync_its_effect_is_kept(directory, m
 def overlay(mount, create_home):
     """Return a function that mounts an overlay file system and returns its mount point.
 
-    ``kind`` is the file system of the layers.
+    The first argument of the function is the file system of the layers, such as ext4.
     """
     mounted = []
 

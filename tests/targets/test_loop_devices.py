@@ -1,4 +1,4 @@
-"""Real file systems on loop devices fail as their methods state, and leave no mounts or devices."""
+"""Real file systems on loop devices fail as described by their methods, and leave no mounts or devices."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class _Google(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[type[_Google], Access]]:
-    """Start a server for access tokens and a bucket, and create a service account.
+    """Start a server that issues access tokens and contains a bucket, and create a service account.
 
     Yields (handler class of the server, access).
     """

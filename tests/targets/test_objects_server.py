@@ -211,9 +211,10 @@ def test_a_key_that_is_overwritten_is_always_complete(client):
 
 
 def test_a_slow_reader_gets_the_object_as_it_was_at_the_time_of_the_request(client):
-    """A slow reader gets the old bytes of an object that is replaced during the read.
+    """A slow reader receives the old bytes of an object that is replaced during the read.
 
-    The server sends pages of its file without a copy. It must not reuse their space before the read ends.
+    The server sends pages of its file without a copy. The server must not reuse the space of these pages before the
+    read ends.
     """
     host, _, port = client.meta.endpoint_url.rpartition("//")[2].partition(":")
     data, keys = os.urandom(250_000), [f"slow/{number}" for number in range(8)]

@@ -1,4 +1,4 @@
-"""Clean-up removes only the files of a run. A link, pipe or directory that has replaced such a file remains."""
+"""Clean-up removes only the files of a run. A link, pipe or directory in place of such a file is not removed."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ def test_a_run_of_another_host_is_reported_although_its_state_is_unknown(target)
 
 
 def test_files_by_which_hosts_were_to_know_the_target_are_leftovers_of_a_killed_controller(target):
-    """Hosts create files to check that they share the target. These are leftovers only if the controller has ended."""
+    """Files by which hosts check that they share the target are leftovers only if the controller has ended."""
     sign = sign_of("seen", "same")
     for of in (sign, sign.of_rank(8)):
         (target / of.name).write_text(of.word)

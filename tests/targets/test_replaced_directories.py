@@ -1,4 +1,4 @@
-"""Detects whether a run's directory was replaced, by its mount, its inode number, and its owner file."""
+"""A replaced run directory is detected by its mount, its inode number, and its owner file."""
 
 from __future__ import annotations
 

@@ -339,9 +339,9 @@ def test_an_overlay_is_counted_by_another_call_than_the_file_below_it(mount, cre
 
 
 def test_a_count_below_that_sees_no_reads_is_not_believed(mount, monkeypatch):
-    """The count of pages of the image file is used only if reads of the target change it.
+    """The count of cached pages of the image file is used only if reads of the target change this count.
 
-    A process between the target and the image file may cache reads.
+    The count may not change, because a process between the target and the image file may cache the reads.
     """
     point = mount("ext4", 64)
     monkeypatch.setattr(FileBelow, "_placed", lambda *_: 0)

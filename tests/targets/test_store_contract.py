@@ -38,7 +38,7 @@ DATA = os.urandom((1 << 20) + 12_345)
 
 
 class Phases:
-    """A clock of an operation that only records its phases and bytes."""
+    """The clock of an operation for tests: it only records the phases and the bytes of the operation."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -99,7 +99,7 @@ def store(area: AreaRef) -> Iterator[Store]:
 
 
 def attach(area: AreaRef) -> Store:
-    """Open the store of an area from its JSON form, as another process does."""
+    """Open the store of an area (the place of a run's files) from its JSON form, as another process does."""
     crossed = from_plain(AreaRef, json.loads(json.dumps(to_plain(area))))
     store: Store = load(crossed.opener)(crossed)
     return store

@@ -1,4 +1,4 @@
-"""If a required system call on a target directory fails, the directory is refused, and the error states a remedy."""
+"""If a required system call on a target directory fails, the directory is refused; the error states a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connection from a process to its controller: callers authenticate, and other callers are refused."""
+"""The connection from a process to its controller: a caller that does not authenticate is refused."""
 
 from __future__ import annotations
 
@@ -246,10 +246,10 @@ def free_ports() -> tuple[int, int]:
 def test_the_caller_that_ended_first_is_known_even_if_polled_late(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
-    """The listener knows which caller ended first, even if it polls only after both have ended.
+    """The listener knows which caller ended first, even if it polls only after both callers have ended.
 
-    The order of polling does not show this. A caller that sends data and ends last may be polled first, because its
-    socket became ready when the data arrived.
+    The order of polling does not show which caller ended first. A caller that sends data and ends last may be polled
+    first, because its socket became ready when the data arrived.
     """
     first, second = calls(listener), calls(listener)
     second.send("unread")
@@ -268,7 +268,10 @@ def test_the_caller_that_ended_first_is_known_even_if_polled_late(
 def test_a_caller_whose_host_no_longer_acknowledges_data_counts_as_ended(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
-    """A caller that does not acknowledge data counts as ended: the kernel reports ETIMEDOUT if its host has died."""
+    """A caller that does not acknowledge data counts as ended.
+
+    If the host of a caller has died, the kernel reports ETIMEDOUT.
+    """
     calls(listener).send("hello")
     ((rank, _),) = taken_from(listener)
     rank.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 100)

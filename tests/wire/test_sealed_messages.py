@@ -1,4 +1,7 @@
-"""Messages between a run and its processes are authenticated: another user cannot change, repeat, omit or add any."""
+"""Messages between a run and its processes are authenticated.
+
+Another user cannot change, repeat, omit or add a message.
+"""
 
 from __future__ import annotations
 

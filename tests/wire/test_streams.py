@@ -1,4 +1,7 @@
-"""Streams that measure a network: either all or none connect, other callers are refused, and every wait has a limit."""
+"""Streams that measure a network: either all streams connect or none.
+
+Callers of other runs are refused, and every wait has a time limit.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _SMALL = 5000
 
 
 def hidden(context: ObjectContext, findings: Findings) -> None:
-    """Begin uploads, then complete, abort or abandon them. After each step, both clients look for the object.
+    """Begin uploads, and complete, abort or abandon each upload. After each step, both clients look for the object.
 
     The object must be invisible until its upload is completed.
     """
@@ -72,7 +72,7 @@ def _aborted(context: ObjectContext, findings: Findings, name: str) -> None:
 
 
 def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
-    """Let a third client begin an upload and close its connection.
+    """Let a third client begin an upload and close its connection before the upload is completed.
 
     The object must not exist. A listing of uploads must contain the upload, so that it can be aborted.
     """
@@ -243,7 +243,7 @@ _MINIMUM_PARTS = 1001
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A part of an object: its number, its offset and size in bytes, and the name ``of`` its content."""
+    """A part of an object: its number, its offset and size in bytes. ``of`` is the name of its content."""
 
     number: int
     of: str
@@ -263,9 +263,9 @@ def large_object(context: ObjectContext, findings: Findings) -> None:
 
 
 def many_parts(context: ObjectContext, findings: Findings) -> None:
-    """Create an object of 10,000 parts, and read some of them. With less effort: fewer parts, at least 1,001.
+    """Create an object of 10,000 parts, and read some of the parts.
 
-    The last part always has the number 10,000.
+    A check with less than full effort uses fewer parts, but at least 1,001. The last part always has the number 10,000.
     """
     count = context.count(MAXIMUM_PARTS, minimum=_MINIMUM_PARTS)
     own = {1: "first", count // 2: "middle", MAXIMUM_PARTS: "last"}
@@ -365,7 +365,7 @@ def _compare_ends(
 def read_window(session: Session, name: str, *, first: int, count: int) -> tuple[str, str]:
     """Read ``count`` bytes of an object from the offset ``first`` on.
 
-    Return the store's answer as text, and the bytes, encoded.
+    Return (the store's answer as text, the encoded bytes).
     """
     answer = session.get(name, {"Range": f"bytes={first}-{first + count - 1}"})
     return answer.outcome, encoded(answer.data[: count + 1])
@@ -376,7 +376,7 @@ def _at(parts: Sequence[Part], offset: int) -> Part:
 
 
 def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> bytes:
-    """Return the expected bytes of a read at ``offset``. They may belong to two parts."""
+    """Return the expected bytes of a read at ``offset``. The bytes may belong to two parts."""
     found = b""
     while len(found) < _WINDOW:
         part = _at(parts, offset + len(found))
@@ -386,7 +386,7 @@ def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> 
 
 
 def _description(parts: Sequence[Part], data: Mapping[str, bytes], seen: bytes) -> str:
-    """Return a description of wrong bytes: the offset in the object where they belong.
+    """Return a description of wrong bytes: the offset in the object at which these bytes were written.
 
     If this offset is unknown, the description contains the number of wrong bytes.
     """

@@ -1,8 +1,8 @@
 """OBJECT-DIGEST, OBJECT-RANGE and OBJECT-LIVE: checks of single requests.
 
 OBJECT-DIGEST: the store refuses bytes that do not match their checksum, and returns stored checksums. OBJECT-RANGE: a
-read of a range returns exactly this range, of one version. OBJECT-LIVE: all requests of a checkpoint are answered
-quickly; they are sent one at a time.
+read of a range returns exactly this range, and all bytes belong to one version. OBJECT-LIVE: all requests of a
+checkpoint are answered quickly; the requests are sent one at a time.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ def _algorithm(header: str) -> str:
 
 
 def _must_refuse_digest(findings: Findings, answer: Reply, header: str) -> bool:
-    """Record an anomaly unless the store refused a wrong digest with the correct error. Return whether it refused."""
+    """Record an anomaly unless the store refused a wrong digest with the correct error.
+
+    Return whether the store refused the digest with any error.
+    """
     if answer.status not in (400, 422):
         findings.wrong("wrong digest accepted" if answer else "wrong refusal", where=f"{header} of {answer.where}",
                    seen=answer.outcome, expected="400 BadDigest")  # fmt: skip
@@ -159,7 +162,10 @@ def _description(stated: str, data: bytes, whole: bytes) -> str:
 
 
 def range_overwritten(context: ObjectContext, findings: Findings) -> None:
-    """Read an object in two ranges with If-Match: while the other client overwrites it, and then without writes."""
+    """Read an object in two ranges with If-Match while the other client overwrites the object.
+
+    One more read follows after the last overwrite.
+    """
     here, name = context.here, "object"
     etag = _put(here, name, 1)
     _put(here, name, 2)
@@ -208,7 +214,7 @@ def _read_of_one_version(context: ObjectContext, findings: Findings, name: str) 
 
 
 def keep_overwriting(session: Session, name: str, *, stopped: Callable[[], bool]) -> Any:
-    """Overwrite an object with different versions until stopped. Return the number of writes."""
+    """Overwrite an object with different versions until ``stopped`` returns true. Return the number of writes."""
     done = 0
     while not stopped():
         _put(session, name, _VERSIONS[done % len(_VERSIONS)])

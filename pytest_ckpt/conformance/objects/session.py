@@ -41,7 +41,11 @@ _XML = {"Content-Type": "application/xml"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionSpec:
-    """The settings that both clients of a check share: the connection, the prefix of objects, the seed of contents."""
+    """The settings that both clients of a check share.
+
+    ``access`` describes the connection to the store. ``prefix`` is the common prefix of all objects of the check.
+    ``seed`` determines the contents of the objects.
+    """
 
     bucket: str
     prefix: str
@@ -53,7 +57,10 @@ class SessionSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """The store's answer to a request; false if the store refused the request. ``code`` is its error code."""
+    """The store's answer to a request. As a truth value, it is false if the store refused the request.
+
+    ``code`` is the error code of a refusal.
+    """
 
     status: int
     where: str
@@ -76,9 +83,10 @@ class Reply:
         return f"{self.status} {self.code}".strip()
 
     def needed(self, action: str) -> Reply:
-        """Return this reply. Raises OSError if the store refused the request, because the check needs it to continue.
+        """Return this reply. Raises OSError if the store refused the request.
 
-        ``action`` is the name of the request in the error message.
+        The check calls this method if it cannot continue after a refusal. ``action`` is the name of the request in the
+        error message.
         """
         if not self:
             raise OSError(errno.EIO, f"{action} was refused with {self.outcome}", self.where)
@@ -105,7 +113,7 @@ class Session:
 
     @property
     def maximum_name_bytes(self) -> int:
-        """The maximum length of a name in bytes. The key (prefix and name) then has S3's limit of 1,024 bytes."""
+        """The maximum length of a name in bytes: S3's limit of 1,024 bytes for a key, minus the prefix."""
         return 1024 - len(self._place.below.encode())
 
     def url(self, name: str) -> str:
@@ -198,7 +206,7 @@ class Session:
         return self.request("put part", "PUT", name, query=query, headers=headers, body=data)
 
     def copied(self, name: str, upload: str, number: int, source: str) -> str:
-        """Let the store copy the object ``source`` as a part. Return the part's ETag, empty if the store refuses."""
+        """Let the store copy the object ``source`` as a part. Return the part's ETag; empty if the store refuses."""
         query = [("partNumber", str(number)), ("uploadId", upload)]
         of = urllib.parse.quote(f"/{self._place.bucket}/{self._place.below}{source}")
         answer = self.request("copy part", "PUT", name, query=query, headers={"x-amz-copy-source": of})
@@ -238,7 +246,7 @@ class Session:
     def together(self, act: Callable[[int], S], *, as_crowd: bool = False) -> list[S]:
         """Call ``act`` in all threads of this client at the same moment. Return all results.
 
-        Each call receives the number of its thread. With ``as_crowd``, a larger number of threads is used.
+        Each call receives the number of its thread. If ``as_crowd`` is true, a larger number of threads is used.
         """
         threads, count = (self._crowd, CROWD) if as_crowd else (self._threads, AT_ONCE)
         line = threading.Barrier(count)
@@ -254,9 +262,9 @@ class Session:
         return sum(tally.busy for tally in self._wire.tallies().values())
 
     def remove_all(self) -> None:
-        """Abort all uploads and remove all objects of the check: known ones, and those below its prefix.
+        """Abort all uploads and remove all objects of the check. Errors are ignored.
 
-        Errors are ignored.
+        These are the uploads and objects that this client created, and all others below the prefix of the check.
         """
         with contextlib.suppress(OSError):
             self._begun |= set(self.uploads())

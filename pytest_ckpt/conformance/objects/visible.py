@@ -1,9 +1,9 @@
 """OBJECT-COMMIT, OBJECT-VISIBLE, OBJECT-LIST and OBJECT-CROWD: what two clients see.
 
-OBJECT-COMMIT: a client that sees the marker of a checkpoint finds all objects that the marker names, complete.
+OBJECT-COMMIT: if a client sees the marker of a checkpoint, all objects that the marker names exist and are complete.
 OBJECT-VISIBLE: each put, overwrite and delete is immediately visible to another client with GET, HEAD and LIST.
-OBJECT-LIST: a listing contains each object once and in order, including keys with special characters. OBJECT-CROWD:
-many clients that look for a checkpoint concurrently all find it, and all requests are served.
+OBJECT-LIST: a listing contains each object once and in order, including keys with special characters. OBJECT-CROWD: if
+many clients look for a checkpoint concurrently, each client finds the checkpoint, and all requests are served.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MARKER = "_COMMITTED"
 
 
 def commit(context: ObjectContext, findings: Findings) -> None:
-    """Commit checkpoints by a marker. Both clients wait for it, and then read the objects that it names."""
+    """Commit checkpoints by a marker. Both clients wait for the marker, and read the objects that it names."""
     with ThreadPoolExecutor(1) as thread:
         for number in range(context.count(_COMMITS, minimum=10)):
             directory, done = f"checkpoint-{number:04d}", threading.Event()
@@ -63,7 +63,8 @@ def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
 def reader(session: Session, directory: str, *, client_name: str, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Wait for the marker of a checkpoint, read the objects that the marker names, and return the faults.
 
-    When ``stopped`` returns true, the marker has been written. A marker that is then missing is a fault.
+    When ``stopped`` returns true, the marker has been written. If the marker is still missing after that, this is a
+    fault.
     """
     findings, name = Findings(), f"{directory}/{_MARKER}"
     while not (answer := session.get(name)):
@@ -232,7 +233,7 @@ def put_all(session: Session, _name: str, *, names: list[str]) -> None:
 
 
 def keep_writing(session: Session, name: str, *, stopped: Callable[[], bool]) -> int:
-    """Write new objects until stopped; return their number. Their names begin with ``name``."""
+    """Write new objects until ``stopped`` returns true; return their number. Their names begin with ``name``."""
     done = 0
     while not stopped():
         session.put(f"{name}-{done:06d}", b"x").needed("an object")
@@ -332,8 +333,8 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
 def search(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float, int]:
     """Look for a checkpoint with all threads of a client concurrently.
 
-    Return the faults of LIST, HEAD or GET, the number of requests, the seconds of the slowest request, and the number
-    of "busy" answers (503 or 429).
+    Return (faults, requests, seconds, busy). Each fault is (request, text) for LIST, HEAD or GET. The other values are
+    the number of requests, the seconds of the slowest request, and the number of "busy" answers (503 or 429).
     """
     before = session.times_busy()
     expected = sorted([f"{name}/{_MARKER}", *(f"{name}/shard-{number}" for number in range(_SHARDS))])

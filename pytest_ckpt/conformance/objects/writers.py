@@ -128,7 +128,10 @@ def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, .
 
 
 def _require_content(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
-    """Record an anomaly if a client does not read ``expected``, the text of the winner, from the object."""
+    """Record an anomaly if a client reads anything but ``expected`` from the object.
+
+    ``expected`` is the text that the winner of the race wrote.
+    """
     seen: dict[str, Any] = {
         _HERE: text_of(context.here, name),
         _THERE: context.other.request("writers:text_of", name),

@@ -49,10 +49,10 @@ def links(context: CheckContext, findings: Findings) -> None:
 
 
 def names(context: CheckContext, findings: Findings) -> None:
-    """Create files with unusual names: names with other alphabets and special characters, and similar names.
+    """Create files with unusual names: other alphabets, special characters, and names that resemble each other.
 
-    Similar names differ only in case, in the Unicode form of accents, or in the last of 255 bytes. A name of
-    256 bytes and a name that is not UTF-8 are also tried.
+    Similar names differ only in case, in the Unicode form of accents, or in the last of 255 bytes. A name of 256 bytes
+    and a name that is not UTF-8 are also tried.
     """
     groups = {
         "case": ["model.pt", "Model.pt", "MODEL.PT"],
@@ -331,7 +331,8 @@ _NS = 1_000_000_000
 def mtime(context: CheckContext, findings: Findings) -> None:
     """Write files 10 ms apart. Their modification times must have the same order, and agree with this host's clock.
 
-    With a second client, one file is written there. Its modification time must agree with this host's clock.
+    If there is a second client, it writes one file. The modification time of this file must also agree with the clock
+    of this host.
     """
     apart: list[int] = []
     before, last = 0, ""
@@ -494,7 +495,10 @@ def flock(context: CheckContext, findings: Findings) -> None:
 
 
 def flock_second(context: CheckContext, findings: Findings) -> None:
-    """Get an exclusive lock on each client in turn. The other client must not get it before the holder is killed."""
+    """Get an exclusive lock on each client in turn. The other client must not get the same lock.
+
+    When the process with the lock is killed, the other client must get the lock.
+    """
     other = context.other
     assert other
     path = context.directory / "locked"

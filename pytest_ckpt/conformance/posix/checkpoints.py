@@ -1,6 +1,7 @@
 """Small checkpoints of known content, for checks. They are saved with the same calls as the saves of a run.
 
-They are read without the caches of this client. `targets.posix.commit` contains the methods of a commit.
+A check reads these checkpoints without the caches of this client. `targets.posix.commit` contains the methods of a
+commit.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class CheckpointFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """A small checkpoint of several files. Their bytes are generated from its seed and number."""
+    """A small checkpoint of several files, whose bytes are generated from the checkpoint's seed and number."""
 
     number: int
     seed: int
@@ -102,7 +103,7 @@ class Checkpoint:
         return self.commit.is_committed(directory / self.name)
 
     def seed_parts(self) -> dict[str, tuple[object, ...]]:
-        """Return {file name: the seed words of its random bytes}."""
+        """Return {file name: the words from which the random bytes of the file are generated}."""
         return {f"shard-{index}": (self.seed, "checkpoint", self.number, index) for index in range(self.files)}
 
     def contents(self) -> dict[str, bytes]:
@@ -151,7 +152,7 @@ class Checkpoint:
 
 
 def saved_right(findings: Findings, checkpoint: Checkpoint, directory: Path, doing: Doing, when: str) -> bool:
-    """Record the faults of a checkpoint that must be unchanged since its save. Return whether it has no fault.
+    """Record the faults of a checkpoint that must be unchanged since its save. Return whether no fault was found.
 
     ``when`` describes the time of the comparison in messages.
     """
@@ -228,7 +229,7 @@ def wrong_bytes(path: Path, data: bytes, doing: Doing) -> CheckpointFault | None
 def read_past_caches(path: Path) -> bytes:
     """Return the bytes of a file on the target, read with O_DIRECT.
 
-    If the target refuses O_DIRECT, the file's pages are dropped from the page cache, and it is read normally.
+    If the target refuses O_DIRECT, the file's pages are dropped from the page cache, and the file is read normally.
     """
     try:
         return _read_direct(path)
@@ -259,7 +260,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def missing(path: Path) -> CheckpointFault:
-    """Return the fault of a missing name. Its text lists the names in the directory."""
+    """Return the fault of a missing name. The text of the fault lists the names in the directory."""
     siblings = names_in(path.parent) if path.parent.is_dir() else []
     names = ", ".join(siblings[:8]) + (" …" if len(siblings) > 8 else "") or "nothing"
     return CheckpointFault(

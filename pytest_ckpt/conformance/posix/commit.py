@@ -1,12 +1,12 @@
 """COMMIT and PUBLISH: what readers see during a commit, and the time until they see the checkpoint.
 
-COMMIT: a rename replaces a name atomically for every reader. PUBLISH: if another client sees the marker of a
-checkpoint, it soon finds all files of the checkpoint, complete.
+COMMIT: a rename replaces a name atomically for every reader. PUBLISH: another client that sees the marker of a
+checkpoint finds all files of the checkpoint complete, soon after the commit.
 
-In PUBLISH, the other client looks for the marker before it is written, like a job that waits for the next checkpoint.
-It also measures the time. The time starts when the client receives the message that the commit has returned. It ends
-when the client has seen the marker, opened every file, and found the size, the first and the last page correct. Then
-the client compares all bytes.
+In PUBLISH, the other client begins to look for the marker before the marker is written, like a job that waits for the
+next checkpoint. The other client also measures the time. The time starts when the client receives the message that the
+commit has returned. The time ends when the client has seen the marker, opened every file, and found the size, the first
+page and the last page correct. Then the client compares all bytes.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _unseen(findings: Findings, watcher: Client, path: str) -> None:
 
 
 def _settled(context: CheckContext, findings: Findings, path: Path, version: int) -> None:
-    """Record an anomaly if the file does not have its last version after the last rename."""
+    """Record an anomaly if the file does not contain ``version``, the version of the last rename."""
     fault = page_fault(read_file(path), context.seed, _pages(version))
     if fault:
         findings.wrong(
@@ -118,12 +118,13 @@ def _settled(context: CheckContext, findings: Findings, path: Path, version: int
 
 
 def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Read a file until stopped. Each read must return one complete version, not older than the previous read.
+    """Read a file until ``stopped`` returns true.
 
-    Return the number of reads, the number of refused reads, and the anomalies.
+    Each read must return one complete version, not older than the version of the previous read. Return {reads: number
+    of reads, refused: number of refused reads, wrong: anomalies}.
 
     If a file is replaced between lookup and open, or while a client has it open, a network file system may return
-    ESTALE. A few such errors in a row are not an anomaly, because no reader mistakes them for data.
+    ESTALE. A few such errors in a row are not an anomaly, because no reader mistakes an error for data.
     """
     findings, reads, refused, in_a_row, newest, last = Findings(), 0, 0, 0, -1, "none yet"
     while True:
@@ -167,7 +168,7 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
 
 
 def _pages(version: int) -> list[int]:
-    """Return the list of page versions of a complete file of this version: ``version``, once for each page.
+    """Return ``version`` once for each page of a complete file of this version.
 
     Consecutive versions have different numbers of pages (1 to 4), so that old bytes in a file of the new size are
     detected.
@@ -237,9 +238,10 @@ def _await_complete(watcher: Client, path: str, files: int) -> None:
 
 
 def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a directory under both of its names until stopped. Return the number of complete listings and the faults.
+    """List a directory under both of its names until ``stopped`` returns true.
 
-    In each listing, the directory must be missing or contain all its files.
+    In each listing, the directory must be missing or contain all its files. Return {lists: number of complete listings,
+    wrong: faults}. ``files`` is the number of files.
     """
     findings, lists, observations, in_a_row = Findings(), 0, 0, 0
     while True:
@@ -415,9 +417,11 @@ def watch_for_marker(
 ) -> dict[str, Any]:
     """Wait until a checkpoint is visible as committed, then open and compare its files.
 
-    ``publication`` is the method of the commit: marker, directory or pointer. When ``stopped`` returns true, the check
-    has committed the checkpoint. Return the faults, and the seconds from the commit until all files were correct or
-    until the timeout.
+    ``publication`` is the method of the commit: marker, directory or pointer. ``step`` is the name of the checkpoint's
+    directory. ``lengths`` is {file name: number of pages}, and ``number`` is the version of all pages. When ``stopped``
+    returns true, the check has committed the checkpoint. ``give_up_seconds`` is the timeout after the commit.
+
+    Return {seconds: time from the commit until all files were correct or until the timeout, wrong: faults}.
     """
     findings, committed = Findings(), None
     while (shown := _shown(path, publication, step)) is None:
@@ -450,10 +454,11 @@ def watch_for_marker(
 
 
 def _shown(path: str, publication: str, step: str) -> tuple[str, bytes] | None:
-    """Return the path that shows that a checkpoint is committed, and the bytes of this file (empty for a directory).
+    """Return (path, bytes) of the file that shows that a checkpoint is committed; None before the commit is visible.
 
-    Returns None before the commit is visible. A marker is opened without an earlier query for its name or attributes,
-    because such a query would hide a truncation.
+    If the commit is the rename of a directory, return the path of the directory and no bytes. A marker is opened
+    without an earlier query for its name or attributes. Such a query would update the cached size of the file, and hide
+    a read that ends too early.
     """
     if publication == "directory":
         shown = f"{path}/{step}"
@@ -466,7 +471,7 @@ def _shown(path: str, publication: str, step: str) -> tuple[str, bytes] | None:
 
 
 def _small_file(path: str) -> bytes | None:
-    """Return the bytes of a small file; None if it is missing or was replaced during the open."""
+    """Return the bytes of a small file; None if the file is missing or was replaced during the open."""
     try:
         return read_file(path)
     except OSError as error:

@@ -1,6 +1,6 @@
 """DURABLE: acknowledged saves survive the death of the process that saved, and a power cut of the target.
 
-For a power cut, data belong to one of three groups: durable data must survive, other data may survive, and data that
+Before a power cut, the check writes three groups of data. Durable data must survive. Other data may survive. Data that
 were never fsynced (the canary) prove by their loss that the power was cut.
 """
 
@@ -105,7 +105,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
 
 
 def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint, float]:
-    """Save a few checkpoints and keep only the last. Return this checkpoint, and the median save time in seconds."""
+    """Save a few checkpoints and keep only the last one. Return (this checkpoint, the median save time in seconds)."""
     seconds = []
     for number in range(1, _TIMED_SAVES + 1):
         checkpoint = Checkpoint(number=number, seed=context.seed, commit=context.commit)
@@ -119,9 +119,9 @@ def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint,
 def _save_until_killed(
     context: CheckContext, findings: Findings, first: int, seconds: float
 ) -> tuple[Checkpoint | None, list[Checkpoint]]:
-    """Start a process that saves checkpoints from number ``first`` on, and kill it after ``seconds``.
+    """Start a process that saves checkpoints from number ``first`` on, and kill the process after ``seconds``.
 
-    Return the interrupted checkpoint (None if a call failed), and the acknowledged checkpoints.
+    Return (the interrupted checkpoint, the acknowledged checkpoints). If a call failed, return (None, an empty list).
     """
 
     def checkpoint(number: int) -> Checkpoint:
@@ -168,9 +168,10 @@ _SECTOR_BYTES = 512
 
 
 class WriteWitness:
-    """A list of all acknowledged files. It is stored outside the target.
+    """A list of all acknowledged files, which is stored outside the target.
 
-    A line contains a file's path, its text (or its length and the seed of its bytes), and its digest.
+    Each line contains the path of a file and the digest of its bytes. A line also contains the text of the file, or its
+    length and the words from which its random bytes are generated.
     """
 
     def __init__(self, path: Path) -> None:
@@ -178,9 +179,9 @@ class WriteWitness:
         self.count = 0
 
     def acknowledge(self, files: Mapping[Path, bytes | tuple[int, tuple[object, ...]]]) -> None:
-        """Record acknowledged files: {path: its text, or (its length, the seed words of its bytes)}.
+        """Record acknowledged files. The record is durable when this method returns.
 
-        The record is durable when this method returns.
+        ``files`` is {path: text} or {path: (length, words from which the random bytes are generated)}.
         """
         with self._path.open("a") as out:
             for path, content in files.items():
@@ -199,7 +200,7 @@ class WriteWitness:
     def wrongs(self, calls: Calls) -> list[CheckpointFault]:
         """Compare all acknowledged files with the target, and return their faults.
 
-        If a directory is missing, this fault replaces the faults of its files.
+        If a directory is missing, one fault of the directory replaces the faults of its files.
         """
         found: list[CheckpointFault] = []
         absent: set[Path] = set()
@@ -223,7 +224,8 @@ class WriteWitness:
 class UnsyncedNames:
     """Names that were not made durable by fsync of their directory, and how many of these names survived power cuts.
 
-    Many file systems keep such names, but this is not required.
+    Many file systems keep such names, but this is not required. ``trials`` is the number of power cuts, ``renames`` the
+    number of renamed files. ``created`` and ``renamed`` count the new and the renamed files that survived.
     """
 
     trials: int = 0
@@ -275,8 +277,8 @@ class Canary:
     def wrong(self, calls: Calls) -> CheckpointFault | None:
         """Return the fault of the file that was overwritten without fsync; None if a power cut explains its content.
 
-        The name and the length of the file are durable. Each 512 bytes must have their old or their new content. A
-        missing file is a fault, because a real power cut does not remove a durable name.
+        The name and the length of the file are durable. Each sector of 512 bytes must contain either its old or its new
+        bytes. A missing file is a fault, because a real power cut does not remove a durable name.
         """
         found = wrong_bytes(self._overwritten, self._new, calls)
         if not found or found.is_name:
@@ -303,10 +305,10 @@ class Canary:
 class CutEvidence:
     """The evidence of one power cut.
 
-    ``losses`` (strongest evidence) are the kinds of canary data that were lost. ``restart`` is the restart of the
-    server that the command printed; empty without one. ``gap_seconds`` is the longest time without a successful write
-    of another process; 0 without such a process. ``back_seconds`` is the time from the command to the first answer of
-    the target.
+    ``losses`` are the kinds of canary data (never fsynced) that were lost; they are the strongest evidence. ``restart``
+    describes the restart of the server, from the output of the command; empty without a restart. During the cut,
+    another process may write repeatedly: ``gap_seconds`` is the longest time without a successful write, or 0 without
+    this process. ``back_seconds`` is the time from the start of the command to the first answer of the target.
     """
 
     losses: tuple[Loss, ...]
@@ -358,7 +360,8 @@ _PRINTED = re.compile(r"^\s*(boot-id|uptime)[ =:]+(\S+)\s*$", re.MULTILINE)
 def restart_in(text: str) -> str:
     """Return a text on the server's restart, from the output of a power-cut command; empty without a restart.
 
-    A command can print ``boot-id ID`` or ``uptime SECONDS`` of the server before and after the cut.
+    A command can print ``boot-id ID`` or ``uptime SECONDS`` of the server before and after the cut. Other lines are
+    ignored.
     """
     printed: dict[str, list[str]] = {}
     for name, value in _PRINTED.findall(text):
@@ -373,7 +376,10 @@ def restart_in(text: str) -> str:
 
 
 def write_until_stop(path: Path, talk: WorkerChannel) -> float:
-    """Write and fsync a small file repeatedly until stopped. Return the longest time without a success, in seconds."""
+    """Write and fsync a small file repeatedly until the check resumes this worker.
+
+    Return the longest time without a successful write, in seconds.
+    """
     longest, last = 0.0, time.monotonic()
     while not talk.may_continue():
         with contextlib.suppress(OSError):
@@ -480,7 +486,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
 
 
 def _longest_gap(writers: Sequence[Worker], report_call: Callable[[str, str], None]) -> float:
-    """Stop the processes of `write_until_stop`. Return the longest time without a success, in seconds."""
+    """Stop the processes of `write_until_stop`. Return the longest time without a successful write, in seconds."""
     for writer in writers:
         writer.resume()
     ends = gather(writers, report_call, patience_seconds=BACK_SECONDS)
@@ -529,7 +535,7 @@ def _record_faults(wrongs: Sequence[CheckpointFault], findings: Findings, cut: i
 
 
 def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool:
-    """Run the power-cut command. Return whether it succeeded; record an anomaly if not."""
+    """Run the power-cut command. Return whether the command succeeded. A failure is recorded as an anomaly."""
     command = shlex.join(context.power_cut)
     began = time.monotonic()
     failure = ""
@@ -567,9 +573,9 @@ def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool
 
 
 def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) -> bool:
-    """Wait until the target answers. Return whether it answers and the check's directory exists.
+    """Wait until the target answers. Return whether the target answers and the directory of the check exists.
 
-    Otherwise, an anomaly is recorded.
+    If the target does not answer in time, or if the directory is missing, an anomaly is recorded.
     """
     began = time.monotonic()
     mounted_since: float | None = None
@@ -606,8 +612,8 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
 def _sync_up_to_the_mount(directory: Path, calls: Calls) -> Path:
     """Fsync the directory and its parents as far as permitted. Return the mount point.
 
-    The owner file of each directory is fsynced, too. The clean-up after the power cut recognises its directories by
-    this file.
+    The owner file of each directory is fsynced, too. After the power cut, the clean-up recognises the directories of
+    the run by this file.
     """
     while True:
         with contextlib.suppress(PermissionError):

@@ -1,8 +1,9 @@
 """ERRORS, FULL and COMMIT-FULL: errors that must be reported, and volumes or quotas without free space.
 
-ERRORS: write, fsync and close report every error; if they succeed, the bytes are stored. FULL: the volume becomes full
-while files of a checkpoint are written. COMMIT-FULL: the volume becomes full in a phase of a commit: data, metadata,
-marker, or the pointer to the newest checkpoint. The previous checkpoint must remain, and later saves must succeed.
+ERRORS: write, fsync and close report every error; if these calls succeed, the bytes are stored. FULL: the volume
+becomes full while files of a checkpoint are written. COMMIT-FULL: the volume becomes full in a phase of a commit: data,
+metadata, marker, or the pointer to the newest checkpoint. The previous checkpoint must remain, and later saves must
+succeed.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def free_bytes(directory: Path) -> int:
 
 
 def fill_up_to(directory: Path, free_after: int, free: int, calls: Calls) -> None:
-    """Fill a volume with a ballast file so that ``free_after`` bytes remain free. Before, ``free`` bytes are free."""
+    """Fill a volume with a ballast file so that ``free_after`` bytes remain free.
+
+    ``free`` is the number of free bytes before the call.
+    """
     # The file "room" reserves the space. It is removed, not shortened: a truncation may itself need space.
     try:
         write_durably(directory / "room", random_bytes(free_after, free_after), calls)
@@ -95,7 +99,10 @@ def fill_up_to(directory: Path, free_after: int, free: int, calls: Calls) -> Non
 
 
 def _fill_with_ballast(path: Path, free: int, calls: Calls) -> None:
-    """Create a file that takes all free space: first with fallocate, then with writes."""
+    """Create a file that uses all free space, first with fallocate, then with writes.
+
+    ``free`` is the number of free bytes before the call.
+    """
     calls("open", path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
@@ -172,7 +179,7 @@ def remove(path: Path, calls: Calls) -> None:
 
 
 def retry_with_space(save: Callable[[], object], undo: Callable[[], object], patience_seconds: float) -> float | None:
-    """After space was freed, repeat a save until it succeeds. Return the seconds until then.
+    """Repeat a save until it succeeds, after space was freed. Return the elapsed seconds.
 
     Returns None if space is still missing after ``patience_seconds``. ``undo`` removes the remains of a failed save.
     """
@@ -230,7 +237,7 @@ _SIZES = (1, 4096, 1 << 20, (4 << 20) + 17)
 
 
 def acknowledged(context: CheckContext, findings: Findings) -> None:
-    """Write files with the methods of checkpoint software. Data written without an error must be on the target."""
+    """Write files in the ways that checkpoint software uses. Data written without an error must be on the target."""
     calls = Calls(context.report_call)
     ways = {
         "in pieces of 1 MiB": {},
@@ -381,9 +388,9 @@ _POINTER, _NEXT_POINTER = "latest", "latest.tmp"
 class _Commit:
     """A save of one checkpoint in phases: data, metadata, marker, and the pointer to the newest checkpoint.
 
-    ``phases`` maps the name of a phase to the function that performs it. The last file of the checkpoint represents the
-    metadata. With ``in_place``, the pointer is overwritten with a text of the same length, otherwise replaced by
-    rename.
+    ``phases`` is {name of a phase: the function that performs it}. The last file of the checkpoint represents the
+    metadata. If ``in_place`` is true, the pointer is overwritten with a text of the same length. Otherwise, the pointer
+    is replaced by rename.
     """
 
     directory: Path
@@ -437,7 +444,10 @@ class _Commit:
 
 
 def each_phase(context: CheckContext, findings: Findings) -> None:
-    """Fill the volume before each phase of a commit, check the previous checkpoint, free the space, save again."""
+    """Fill the volume before each phase of a commit, and check the previous checkpoint.
+
+    Then free the space and save again.
+    """
     directory, free = small_directory(context)
     calls = Calls(context.report_call)
 
@@ -492,7 +502,7 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
 
 
 def _renames_files(context: CheckContext, directory: Path, findings: Findings) -> bool:
-    """Return whether the target can replace a file by rename. The test uses a separate file."""
+    """Return whether the target permits the rename of a file. The test uses a separate file."""
     old, new = directory / "rename", directory / "renamed"
     old.touch()
     if renames := context.rename_file(old, new, findings):
@@ -521,7 +531,8 @@ def _check_checkpoints(
 ) -> None:
     """Record an anomaly if a checkpoint or the pointer contradicts the results of the calls.
 
-    ``kept`` is the previous checkpoint, ``commit`` the new one. ``refused`` is true if the save of the new one failed.
+    ``kept`` is the previous checkpoint, ``commit`` the new checkpoint. ``refused`` is true if the save of the new
+    checkpoint failed.
     """
     directory, calls = commit.directory, commit.calls
     for wrong in kept.checkpoint.wrongs(directory, calls) if kept else ():

@@ -93,7 +93,8 @@ def after_change(context: CheckContext, findings: Findings) -> None:
 def list_on_second(context: CheckContext, findings: Findings) -> None:
     """Create names while the other client lists the directory.
 
-    Each listing must contain the names that existed before. A listing afterwards must contain all names.
+    Each listing must contain the names that existed before the creation began. A listing after the creation must
+    contain all names.
     """
     other, directory = context.second()
     seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
@@ -130,7 +131,7 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
 
 
 def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a directory until stopped. Return the number of listings and the anomalies.
+    """List a directory until ``stopped`` returns true. Return {listings: number of listings, wrong: anomalies}.
 
     In each listing, each name of ``before`` must appear once, and each name of ``new`` at most once.
     """
@@ -148,7 +149,8 @@ def _compare(
 ) -> None:
     """Record names that are missing, duplicate or unknown in a listing.
 
-    Names in ``meanwhile`` are created during the listing, so they may be missing.
+    ``expected`` are the names that the listing must contain. Names in ``meanwhile`` are created during the listing, so
+    they may be missing.
     """
     counts = Counter(listed)
     missing = [name for name in expected if name not in counts]
@@ -188,8 +190,8 @@ _HEAD_BYTES = 64 << 10
 def open_reader(context: CheckContext, findings: Findings) -> None:
     """Remove, replace and recreate files that other processes of this host have open.
 
-    These processes continue to read the files by descriptors and mappings. They must get all bytes of the original
-    files.
+    These processes continue to read the files by descriptors and mappings. Each process must receive all bytes of the
+    original files.
     """
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
         files = _files_to_unlink(context, number)
@@ -228,7 +230,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
 def unlink_on_second(context: CheckContext, findings: Findings) -> None:
     """Remove, replace and recreate files that the other client has open.
 
-    Then the other client reads the files. It must get the original bytes or ESTALE.
+    Then the other client reads the open files. It must receive the original bytes or the error ESTALE.
     """
     assert context.other
     stale = 0
@@ -273,7 +275,7 @@ def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
 
 
 def _fate(path: Path) -> str:
-    """Return the change that a file undergoes, as a phrase: removed, recreated or replaced.
+    """Return the change that the check makes to a file, as a phrase: removed, recreated or replaced.
 
     The last digit of the file's name selects the change.
     """
@@ -306,7 +308,7 @@ def _clear_directory(context: CheckContext) -> None:
 
 
 def _read_late(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Open all files and read their starts. After the removal of the files, read them and return the faults."""
+    """Open all files and read their starts. After their removal, read all bytes and return the faults."""
     wrong = []
     descriptors = {}
     for path in files:
@@ -323,7 +325,7 @@ def _read_late(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[s
 
 
 def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Map all files and read their last bytes. After the removal of the files, read them and return the faults."""
+    """Map all files and read their last bytes. After their removal, read the mappings and return the faults."""
     wrong = []
     maps = {}
     for path in files:

@@ -1,7 +1,7 @@
 """POINTER and TRUNCATE: files that are rewritten in place while other processes use them.
 
-POINTER: a small file is overwritten in place while it is read, like a file with the name of the latest checkpoint.
-TRUNCATE: several processes concurrently open one file with O_TRUNC.
+POINTER: a small file is overwritten in place while another process reads it. An example is a file that contains the
+name of the latest checkpoint. TRUNCATE: several processes concurrently open one file with O_TRUNC.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, direct
 def _grow(context: CheckContext, findings: Findings, reader: Client, directory: str, *, may_be_late: bool) -> None:
     """Overwrite files in place several times with longer texts. After each close, the reader reads the file.
 
-    Reads and overwrites do not overlap, so each read must return one complete text: the latest text, or with
-    ``may_be_late`` also an older one. The reader reads each text shortly before the next overwrite. Exception: with
-    ``may_be_late``, the first text of a few files is read so long before the overwrite that the reader's kernel
-    queries the file system again.
+    Reads and overwrites do not overlap, so each read must return one complete text. The text must be the latest text;
+    if ``may_be_late`` is true, it may also be an older text. The reader reads each text shortly before the next
+    overwrite. If ``may_be_late`` is true, a few files are an exception. Their first text is read so long before the
+    overwrite that the reader's kernel queries the file system again.
     """
     names = [f"growing-{number}" for number in range(context.count(_GROWING_FILES, minimum=3))]
     pointers = [
@@ -154,7 +154,7 @@ class _GrowingFile:
     theirs: str
 
     def begins(self) -> bool:
-        """Write the first text. Return whether the reader sees it within 10 s."""
+        """Write the first text. Return whether the reader sees this text within 10 s."""
         self._write(0)
         wanted = encoded(_GROWING[0])
         answer = self.reader.request(
@@ -170,7 +170,11 @@ class _GrowingFile:
         return bool(answer["agreed"])
 
     def grows(self, turn: int, *, may_be_late: bool) -> bool:
-        """Overwrite the text with a longer one, and let the reader read it. Return whether it read an older text."""
+        """Overwrite the text with a longer text, and let the reader read the file.
+
+        Return whether the reader received a permitted older text. If ``may_be_late`` is false, an older text is an
+        anomaly.
+        """
         self._write(turn)
         seen, text = self.reader.read(self.theirs), _GROWING[turn]
         is_late = may_be_late and seen in _GROWING[:turn]
@@ -189,11 +193,12 @@ class _GrowingFile:
 
 
 def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Read the file until stopped. Each read must return no bytes, or one text, not older than the previous text.
+    """Read the file until ``stopped`` returns true.
 
-    Return the number of reads, the number of reads that found the file empty, the number of reads that found only
-    zeros, and the anomalies. A text of zeros only is not an anomaly: some kernel clients, such as FUSE, truncate in
-    two steps, and readers do not mistake zeros for a text.
+    Each read must return no bytes, or one text that is not older than the previous text. Return {reads: number of
+    reads, empty: number of reads without bytes, zeros: number of reads with zeros only, wrong: anomalies}. A text of
+    zeros only is not an anomaly. Some kernel clients, such as FUSE, truncate in two steps, and readers do not mistake
+    zeros for a text.
     """
     findings, reads, empty, zeros, newest = Findings(), 0, 0, 0, -1
     while True:

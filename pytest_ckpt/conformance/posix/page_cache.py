@@ -56,10 +56,10 @@ def aligned(context: CheckContext, findings: Findings) -> None:
 
 
 def coherent(context: CheckContext, findings: Findings) -> None:
-    """Write the bulk of a file with O_DIRECT and the rest buffered, like DeepSpeed's fast writer.
+    """Write the first part of a file with O_DIRECT and the rest buffered, like DeepSpeed's fast writer.
 
-    Then overwrite ranges of the file in both ways. After each step, the file is read with O_DIRECT and buffered. Both
-    reads must return the latest data.
+    Then overwrite ranges of the file, first with O_DIRECT, then buffered. After each step, the file is read with
+    O_DIRECT and buffered. Both reads must return the latest data.
     """
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=4)):
@@ -150,7 +150,7 @@ def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
 
 
 def _read(descriptor: int, length: int, size: int) -> bytes:
-    """Return the bytes of a file of ``length`` bytes, read in blocks of ``size`` into page-aligned memory.
+    """Return the bytes of a file of ``length`` bytes, read in blocks of ``size`` bytes into page-aligned memory.
 
     After a short read, the same block is read again. A read that adds no bytes marks the end of the file.
     """

@@ -1,7 +1,7 @@
 """MKDIR and EXCLUSIVE: races for the same names between processes of this host, or between two clients.
 
-MKDIR: if several processes create the same directory concurrently, one succeeds, and all can use it immediately.
-EXCLUSIVE: if several processes create the same file with O_EXCL, exactly one succeeds.
+MKDIR: if several processes create the same directory concurrently, one process succeeds. All processes can use the
+directory immediately. EXCLUSIVE: if several processes create the same file with O_EXCL, exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def _two_clients(context: CheckContext) -> Iterator[_Racers]:
 def _race(
     racers: _Racers, names: list[str], action: str, details: Callable[[str], dict[str, Any]]
 ) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Send the same request for the same names to all racers concurrently, in batches of names.
+    """Send the same request for the same names to all racers (clients) concurrently, in batches of names.
 
-    Yield the names of each batch, and {name of a racer: its answer}. ``action`` is the request. ``details`` returns
-    additional details of the request, from the name of a racer.
+    Yield (names of a batch, {name of a racer: its answer}). ``action`` is the request. ``details`` receives the name of
+    a racer and returns additional details of its request.
     """
     for racer, directory in racers:
         racer.sees(directory)  # The racer has started: a late start would not be a race.
@@ -139,8 +139,8 @@ def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
 def make_directories(path: str, *, names: list[str], file: str) -> dict[str, Any]:
     """Create each directory if it is missing, and immediately create a file in it.
 
-    Return {made: names of directories that this call created, used: names of directories in which it created a file,
-    errors: (call, name, error) of each failed call}.
+    Return {made: names of directories that this call created, used: names of directories in which this call created a
+    file, errors: (call, name, error) of each failed call}.
     """
     made, used, errors = [], [], []
     for name in names:
@@ -220,7 +220,10 @@ def _judge_winners(context: CheckContext, findings: Findings, name: str, winners
 
 
 def _winner_in(path: Path) -> str:
-    """Return the text of a file; empty if this client does not see the file yet (a delay that only STALE judges)."""
+    """Return the text of a file; empty if this client does not see the file yet.
+
+    Only the requirement STALE judges such a delay.
+    """
     try:
         return read_file(path).decode(errors="replace")
     except FileNotFoundError:

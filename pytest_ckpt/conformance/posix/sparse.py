@@ -88,7 +88,7 @@ def disjoint_writers(context: CheckContext, findings: Findings) -> None:
 
 
 def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
-    """Write interleaved stripes of one file from two clients concurrently. After both have closed it, both read it.
+    """Write interleaved stripes of one file from two clients concurrently. Then both clients read the closed file.
 
     The stripes are complete pages, because writes of two clients to one page would need locks on network file systems.
     """
@@ -114,7 +114,7 @@ def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
 
 
 def write_odd_stripes(path: str, *, words: list[object], stripe: int) -> None:
-    """Write the odd stripes of a file. The second client runs this for ``disjoint_writers_second``."""
+    """Write the odd stripes of a file. For ``disjoint_writers_second``, the second client calls this function."""
     _write_stripes(Path(path), random_bytes(stripe * _STRIPES, *words), stripe, range(1, _STRIPES, 2))
 
 
@@ -139,7 +139,10 @@ def _write_stripes(
 
 
 def _read_twice(findings: Findings, path: Path, content: bytes, when: str, *, unit_bytes: int = 0) -> None:
-    """Read a file through the page cache and, after a drop of its pages, from storage. Record the first fault."""
+    """Read a file through the page cache, then drop its cached pages and read it from the storage.
+
+    The first fault is recorded. ``when`` describes the time of the read in messages.
+    """
     with opened(path, os.O_RDONLY) as descriptor:
         seen = read_to_end(descriptor)
         if compare(findings, seen, content, path=path, when=when, unit_bytes=unit_bytes):
@@ -178,7 +181,8 @@ _NOT_OFFERED = frozenset((errno.ENOTSUP, errno.EINVAL, errno.ENOTTY, errno.ENOSY
 def copy_fresh(context: CheckContext, findings: Findings) -> None:
     """Write files of several sizes, copy each file immediately with one method, and compare all bytes of the copy.
 
-    The writer does not call fsync. It has the file open during the copy, or has closed it immediately before.
+    The writer does not call fsync. The writer still has the file open during the copy, or has closed the file
+    immediately before the copy.
     """
     cases = list(itertools.product(_SHAPES, (True, False), _METHODS))
     copies = dict.fromkeys(_METHODS, 0)
@@ -210,7 +214,7 @@ def copy_fresh(context: CheckContext, findings: Findings) -> None:
 
 
 def _outcome(copies: int, refusals: list[str]) -> str:
-    """Return a text with the number of copies that a method made and, if it was refused, the last error."""
+    """Return a text on one copy method: the number of copies, and the last error if the method was refused."""
     if not refusals:
         return f"{copies:,} copies"
     reason = f"not offered: {refusals[-1]}"
@@ -226,7 +230,7 @@ def _content(shape: tuple[tuple[int, int], ...], *words: object) -> bytes:
 
 
 def _copied(context: CheckContext, path: Path, target: Path, method: str) -> str:
-    """Copy a file with one method. If the file system does not offer it, return the reason, otherwise an empty text."""
+    """Copy a file with one method. Return an empty text, or the reason if the file system does not offer the method."""
     context.report_call(f"copy by {method}", str(path))
     with path.open("rb") as source, target.open("xb") as copied:
         try:
@@ -298,7 +302,7 @@ _AROUND_BYTES = 256 << 10
 
 
 def large_offsets(context: CheckContext, findings: Findings) -> None:
-    """For each boundary, such as 4 GiB, write a sparse file that crosses it, and check its data and size.
+    """For each boundary, such as 4 GiB, write a sparse file across the boundary, and check its data and size.
 
     The file has data at its start, and before, across and after the boundary.
     """
@@ -314,7 +318,10 @@ def large_offsets(context: CheckContext, findings: Findings) -> None:
 
 
 def _need_large_files_of_this_process() -> None:
-    """Raise NotRun if a limit of this process forbids large files. EFBIG would then not come from the storage."""
+    """Raise NotRun if a limit of this process forbids large files.
+
+    The error EFBIG would then come from this limit, and not from the storage.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     largest = _size(_BOUNDARIES[-1][1])
     if limit != resource.RLIM_INFINITY and limit < largest:
@@ -329,7 +336,7 @@ def _size(boundary: int) -> int:
 
 
 def _one_file(context: CheckContext, findings: Findings, path: Path, name: str, boundary: int) -> int:
-    """Write and check one sparse file that crosses ``boundary``. Return the bytes that it uses on the storage."""
+    """Write and check one sparse file that crosses ``boundary``. Return the bytes that the file uses on the storage."""
     size = _size(boundary)
     pieces = {
         at: random_bytes(_PIECE_BYTES, context.seed, name, at)

@@ -3,9 +3,9 @@
 VISIBLE: another client that opens a file after its close reads the new bytes (close-to-open consistency). If two
 clients append in turn, all data are kept. STALE: how long another client continues to see an old state.
 
-In STALE, the other client queries the old state, so that its caches contain it. Then this client makes a change. The
-time runs from the end of the change until the other client has answered that it sees the new state. This client
-measures it, so clocks of two hosts are not compared. The time includes one network round trip.
+In STALE, the other client queries the old state, so that its caches contain the old state. Then this client makes a
+change. The time runs from the end of the change until the other client has answered that it sees the new state. This
+client measures the time, so clocks of two hosts are not compared. The time includes one network round trip.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def read_after_close(context: CheckContext, findings: Findings) -> None:
     """Create files, and change them like software changes files of checkpoints.
 
     After each close, the other client opens the file once and must read the new bytes. It has read the old bytes before
-    the change, so that its caches contain them: most files shortly before, some so long before that its kernel queries
-    the file system again. It has not looked for new names, because STALE tests cached negative answers.
+    the change, so that its caches contain the old bytes. Most files are read shortly before the change. A few files are
+    read so long before the change that the kernel of the other client queries the file system again. The other client
+    does not look for new names before their creation, because STALE tests cached negative answers.
     """
     clients = _Clients(context, findings, *context.second())
     opens = _changed_later(clients)
@@ -74,7 +75,7 @@ class _Clients:
     directory: str
 
     def change(self, path: Path, change: str, before: list[int], after: list[int]) -> None:
-        """Change a file and close it. Then the other client opens it once and compares it.
+        """Change a file and close it. Then the other client opens the file once and compares its content.
 
         ``before`` and ``after`` are the versions of the file's pages. ``change`` names the change in messages.
         """
@@ -86,7 +87,7 @@ class _Clients:
 
 
 def _changed_later(clients: _Clients) -> int:
-    """Change files that the other client has read some time before. Each file is changed in a different way.
+    """Change files that the other client read some time before. Each file is changed in a different way.
 
     Return how often the other client opened a file.
     """
@@ -106,7 +107,7 @@ def _changed_later(clients: _Clients) -> int:
 
 
 def _changes(number: int) -> list[tuple[str, list[int]]]:
-    """Return the changes of a file in order, as (name of the change, versions of the file's pages after it)."""
+    """Return the changes of a file in order, as (name of the change, versions of the file's pages after the change)."""
     length = _PAGES + number % 3
     new, again = [1] * length, [2] * length
     within = [*again[:5], 3, *again[6:]]
@@ -123,7 +124,8 @@ def _changes(number: int) -> list[tuple[str, list[int]]]:
 def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
     """Change a file from the page versions ``before`` to the page versions ``after``.
 
-    Only pages that differ are written. If the file becomes shorter or no page stays the same, it is truncated first.
+    Only pages that differ are written. If the file becomes shorter, or if all its pages change, the file is truncated
+    first.
     """
     kept = len(before) <= len(after) and any(a == b for a, b in zip(before, after, strict=False))
     with opened(path, os.O_WRONLY | os.O_CREAT | (0 if kept else os.O_TRUNC)) as descriptor:
@@ -135,8 +137,8 @@ def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
 def append(context: CheckContext, findings: Findings) -> None:
     """Append records to files from both clients in turn. Each append opens and closes the file.
 
-    Half of the files are read after each record, by the client that did not append it. The other files are read only
-    after the last record, because a read refreshes the cached file size of a client.
+    Half of the files are read after each record, by the client that did not append the record. The other files are read
+    only after the last record, because a read refreshes the cached file size of a client.
     """
     clients = _Clients(context, findings, *context.second())
     later = _appended_later(clients)
@@ -149,9 +151,9 @@ def append(context: CheckContext, findings: Findings) -> None:
 
 
 def _appended_later(clients: _Clients) -> list[_SharedLog]:
-    """On each client, append to a file that the other client has read some time before, and compare the file.
+    """Append to two files, one on each client. The other client has read each file some time before the append.
 
-    Return both logs. Their files are removed.
+    After the append, the other client compares the file. Return both logs. Their files are removed.
     """
     logs = [_SharedLog(clients, f"read-before-{number}") for number in range(2)]
     for seconds in (0.0, ASKED_ANEW_SECONDS):
@@ -165,9 +167,9 @@ def _appended_later(clients: _Clients) -> list[_SharedLog]:
 
 
 def _fill(log: _SharedLog, *, other_begins: bool, reads_between: bool) -> None:
-    """Append to one file from both clients in turn, read it on both, and remove it.
+    """Append to one file from both clients in turn, read the file on both clients, and remove it.
 
-    With ``reads_between``, the file is also read after each append, and a fault ends the appends.
+    If ``reads_between`` is true, the file is also read after each append, and a fault ends the appends.
     """
     for turn in range(_RECORDS):
         by_other = (turn % 2 == 1) != other_begins
@@ -212,9 +214,9 @@ class _SharedLog:
         self.records.append(record)
 
     def read(self, *, on_other: bool) -> bool:
-        """Open the file on one client and read to its end. Return whether it contains all records in order.
+        """Open the file on one client and read to its end. Return whether the file contains all records in order.
 
-        The size of the file is not queried: see ``first_open``.
+        The size of the file is not queried; ``first_open`` explains the reason.
         """
         if on_other:
             seen, reader = self.clients.other.read(self.theirs), f"{self.theirs}, read by {self.clients.other.name}"
@@ -239,9 +241,9 @@ class _SharedLog:
 def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dict[str, Any]:
     """Open a file once, read it to its end, and query its size. Return the anomalies.
 
-    The bytes and the size must be as they were when another client closed the file. ``change`` names its last change.
-    The size is queried after the read, because some clients truncate reads at their cached size until a process queries
-    it.
+    The bytes and the size must be as they were when another client closed the file. ``versions`` are the expected
+    versions of the pages. ``change`` describes the last change of the file in messages. The size is queried after the
+    read. Before such a query, some clients end each read at the cached size.
     """
     findings, expected = Findings(), len(versions) * PAGE
     try:
@@ -285,9 +287,9 @@ _OLD_TIME, _NEW_TIME = 10**9, 10**9 + 86400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A change of a path, and the query that detects it.
+    """A change of a path, and the query that detects the change.
 
-    ``query``, a key of ``actions.QUERIES``, is the query. It returns ``old`` before the change and ``new`` after it.
+    ``query`` is a key of ``actions.QUERIES``. The query returns ``old`` before the change and ``new`` after the change.
     ``stale`` is a failure text of a few words, for a client that still sees the old state.
     """
 
@@ -352,9 +354,10 @@ def mount(path: str) -> str:
 def _await_change(
     findings: Findings, other: Client, path: str, change: Change, limit: float, *, before: bool = False
 ) -> tuple[bool, float]:
-    """Let the other client query a path until it sees the new state, or with ``before`` the old state of a change.
+    """Let the other client query a path until it sees the new state of a change.
 
-    Return whether it saw the state, and the seconds until its answer. A timeout is recorded as an anomaly.
+    If ``before`` is true, wait for the old state instead. Return (whether the client saw the state, the seconds until
+    its answer). A timeout is recorded as an anomaly.
     """
     wanted, seconds = change.old if before else change.new, GIVE_UP_TIMES * limit
     began = time.monotonic()

@@ -1,12 +1,11 @@
-"""An engine whose saves are full checkpoints or deltas. A delta contains only the pages that changed since the last
-save.
+"""An engine whose saves are full checkpoints or deltas. A delta contains the pages that changed since the last save.
 
-It saves full checkpoints through another engine, the wrapped engine. A rank's delta is one file: an index of its page
-ranges, then the complete pages. A chain is a full checkpoint and the deltas that follow it.
+The engine saves full checkpoints through another engine, the wrapped engine. A rank's delta is one file: an index of
+its page ranges, then the complete pages. A chain is a full checkpoint and the deltas that follow it.
 
-A load reads all files of a chain. Every page is compared with the content of the checkpoint that wrote it, so an older
-page is recognised. The pages are not merged into the state: a merge does not access the storage, only the
-client's memory.
+A load reads all files of a chain. Every page is compared with the content of the checkpoint that wrote the page, so an
+outdated page is detected. The pages are not merged into the state, because a merge accesses only the client's memory
+and not the storage.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ _MAGIC = b"CKPTDLTA"
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A committed delta with all checkpoints that its restore reads.
+    """A committed delta, with all checkpoints that must be read to restore it.
 
-    ``links`` are these checkpoints, from the full checkpoint to the delta itself; ``numbers`` are their numbers. The
-    methods access the delta itself.
+    ``links`` are these checkpoints, from the full checkpoint to the delta itself; ``numbers`` are their checkpoint
+    numbers. The methods access only the delta itself.
     """
 
     links: tuple[CommittedCheckpoint, ...]
@@ -76,11 +75,10 @@ class Chain:
 
 
 class ChainedEngine:
-    """An engine that saves full checkpoints through ``engine`` and writes deltas itself. ``rule`` decides which saves
-    are deltas.
+    """An engine that saves full checkpoints through ``engine`` and writes deltas itself.
 
-    If the job may continue during a save (option ``stages``), the changed pages are collected while the job waits.
-    Otherwise they are collected before the clock starts.
+    ``rule`` decides which saves are deltas. With the option ``stages``, the job may continue during a save. The changed
+    pages are then collected while the job waits. Without it, they are collected before the clock starts.
     """
 
     def __init__(
@@ -135,11 +133,14 @@ class ChainedEngine:
             self._content.fill(data[at : at + run.bytes], self._place(checkpoint, run), run.page * PAGE_BYTES)
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory of the wrapped engine's state, without the buffer of deltas."""
+        """Return the memory of the wrapped engine's state. The buffer of deltas is not included."""
         return state_of(self._engine)
 
     def stage(self) -> int:
-        """Collect the pages of a delta, or let the wrapped engine copy its state. Return the number of copied bytes."""
+        """Copy the changed pages for a delta, or let the wrapped engine copy its state.
+
+        Return the number of copied bytes.
+        """
         if not self.contains_delta or self._changed is None:
             return staging(self._engine).stage()
         size = self._rule.file_bytes(self._shard, self._number)
@@ -169,21 +170,22 @@ class ChainedEngine:
     def load_steps(self) -> int:
         """Return the number of load steps: the wrapped engine's steps, and one for each delta of the longest chain.
 
-        Also allocate the buffer of deltas, because no clock runs during this call.
+        This method also allocates the buffer of deltas, because it is called outside the timed part.
         """
         self._buffer_for(self._rule.largest_file_bytes(self._shard))
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.surviving_chain) - 1)
 
     def expect(self, checkpoint: int) -> None:
-        """Let the wrapped engine prepare the load of the full checkpoint in the chain of checkpoint number
-        ``checkpoint``.
+        """Announce the next load to the wrapped engine, which loads the full checkpoint of the chain.
+
+        ``checkpoint`` is the number of the chain's last checkpoint.
         """
         expect(self._engine, self._rule.chain(checkpoint)[0])
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read step number ``step`` of a chain: a part of the full checkpoint, or one delta.
+        """Execute step number ``step`` of a load: read a part of the full checkpoint, or one delta.
 
-        Return the number of tensor bytes read; 0 if the chain has fewer steps.
+        Return the number of tensor bytes read. If the chain has fewer steps, return 0.
         """
         links = committed.links if isinstance(committed, Chain) else (committed,)
         delta = step - self._engine.load_steps() + 1
@@ -215,7 +217,7 @@ class ChainedEngine:
         return sum(max(0, min(run.bytes, got - at)) for at, run in _placed(runs))
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the pages that the last step read with the content of the checkpoint that wrote them."""
+        """Compare the pages that the last step read with the content of the checkpoint that wrote the pages."""
         if self._is_idle:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         if self._read is None:
@@ -252,7 +254,7 @@ class ChainedEngine:
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def _index(self, number: int, runs: Sequence[Run]) -> Bytes:
-        """Return the start of a delta's file: the delta's number, its page ranges and a checksum."""
+        """Return the beginning of a delta's file: the number of the delta, its page ranges and a checksum."""
         table = np.array([(run.tensor, run.page, run.pages) for run in runs], dtype="<u8").tobytes()
         head = _HEAD.pack(_MAGIC, number, len(runs), zlib.crc32(table))
         return np.frombuffer((head + table).ljust(index_bytes(len(runs)), b"\0"), dtype=np.uint8)
@@ -261,10 +263,10 @@ class ChainedEngine:
         return TensorKey(checkpoint=number, rank=self._shard.rank, tensor=run.tensor)
 
     def _buffer_for(self, size: int) -> Bytes:
-        """Return the buffer of deltas, with space for ``size`` bytes and padding. If it is too small, allocate a larger
-        buffer.
+        """Return the buffer of deltas, with space for ``size`` bytes and padding.
 
-        The first allocation is sufficient for the largest file of the run.
+        If the buffer is too small, a larger buffer is allocated. The first allocation is sufficient for the largest
+        file of the run.
         """
         if self._buffer is None or len(self._buffer) < size + MAXIMUM_ALIGNMENT_BYTES:
             maximum = max(size, self._rule.largest_file_bytes(self._shard))

@@ -1,12 +1,14 @@
 """An engine that compresses its files with a codec. It saves and loads through another engine, the wrapped engine.
 
-The wrapped engine writes to sinks (files being written) that compress, and reads from sources (open files) that
-decompress. Files keep their names. A file contains frames of at most 4 MiB of uncompressed data, in the order of their
-creation. A table of the frames and a tail with the table's offset follow. Each frame has the codec's checksum; the
-table has a separate checksum.
+The wrapped engine writes to sinks (files being written) that compress data, and reads from sources (open files) that
+decompress data. The names of files do not change.
 
-If a read needs a part of a frame, the complete frame is read. Damaged frames are reported as faults. The engine
-measures the codec's CPU time.
+A file contains frames in the order in which they were compressed. A frame contains at most 4 MiB of uncompressed data.
+After the frames, the file contains a table of the frames, and a tail with the offset of the table. Each frame has the
+codec's checksum; the table has a separate checksum.
+
+If a read needs only a part of a frame, the complete frame is read. Damaged frames are reported as faults. The engine
+measures the CPU time of the codec.
 """
 
 from __future__ import annotations
@@ -43,9 +45,10 @@ _MAGIC = b"CKPTFRMS"
 
 
 class CompressedEngine:
-    """An engine that saves and loads through ``engine`` with compressed files.
+    """An engine that saves and loads compressed files through the wrapped engine ``engine``.
 
-    ``stored_bytes`` is the compressed size of this rank's files in the last save.
+    ``stated`` names the codec and its level, such as ``zstd:1``. ``stored_bytes`` is the compressed size of this rank's
+    files in the last save.
     """
 
     def __init__(self, engine: Engine, stated: str) -> None:
@@ -75,7 +78,7 @@ class CompressedEngine:
         return state_of(self._engine)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Save compressed files through the wrapped engine. Return that engine's proof of a commit, or None."""
+        """Save compressed files through the wrapped engine. Return the wrapped engine's proof of a commit, or None."""
         self.stored_bytes = 0
         return self._engine.save(CompressingDraft(draft, self._codec, self._count), clock)
 
@@ -92,7 +95,10 @@ class CompressedEngine:
         return self._engine.load(DecompressingCheckpoint(committed, self._codec, self._note), step, clock)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the data of the last step. Damaged frames are the first faults of the result."""
+        """Compare the data of the last step with the expected content.
+
+        Damaged frames are the first faults of the result.
+        """
         comparison, damage = self._engine.verify(checkpoint), self._damage
         self._damage = []
         faults = (*damage, *comparison.faults)[:MAXIMUM_FAULTS_OF_RANK]
@@ -115,8 +121,8 @@ class CompressedEngine:
 class Frame(NamedTuple):
     """A compressed piece of a file.
 
-    It contains ``bytes`` uncompressed bytes from ``offset`` on. In the stored file it has ``stored`` bytes from
-    ``place`` on.
+    The frame contains the ``bytes`` uncompressed bytes that begin at ``offset`` of the uncompressed file. The stored
+    frame has ``stored`` bytes and begins at ``place`` of the stored file.
     """
 
     offset: int
@@ -129,7 +135,7 @@ _ROW_BYTES = 8 * len(Frame._fields)
 
 
 class CompressingDraft(WrappedDraft):
-    """The files of a checkpoint that is being saved, compressed when they are written.
+    """The files of a checkpoint that is being saved. Data are compressed when they are written.
 
     ``stored`` is called with the compressed size of each finished file. The draft's entries contain compressed sizes;
     `CompressingSink.finish` returns the uncompressed size.
@@ -145,17 +151,18 @@ class CompressingDraft(WrappedDraft):
         return CompressingSink(self._draft.create(name, None), self._codec, self._report_bytes)
 
     def location(self) -> str:
-        """Raise NotImplementedError: files that a library writes itself cannot be compressed."""
+        """Raise NotImplementedError, because files that a library writes by itself cannot be compressed."""
         raise NotImplementedError("files that a library writes itself are not compressed")
 
     def adopt(self, names: Collection[str]) -> None:
-        """Raise NotImplementedError: files that a library writes itself cannot be compressed."""
+        """Raise NotImplementedError, because files that a library writes by itself cannot be compressed."""
         self.location()
 
 
 class CompressingSink:
-    """A file being written. It divides the data into frames, compresses each frame and appends it to the stored
-    file.
+    """A file being written, with compressed frames.
+
+    The data are divided into frames. Each frame is compressed and appended to the stored file.
     """
 
     alignment = 1
@@ -192,15 +199,18 @@ class CompressingSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Compress ``data`` as one frame, and append the frame to the file. ``offset`` is the position in the
-        uncompressed file.
+        """Compress ``data`` as one frame, and append the frame to the file.
 
-        Several threads may call this. They compress concurrently and append one after the other.
+        ``offset`` is the position of ``data`` in the uncompressed file. Several threads may call this method. They
+        compress concurrently and append one after the other.
         """
         self._append(offset, data)
 
     def finish(self) -> Entry:
-        """Write the table, make the file durable and close it. Return its name and uncompressed size."""
+        """Write the table and the tail, make the file durable and close it.
+
+        Return the file's name and uncompressed size.
+        """
         try:
             self._flush()
             rows = np.array(sorted(self._frames), dtype="<u8").tobytes()
@@ -215,7 +225,7 @@ class CompressingSink:
         return replace(entry, bytes=size)
 
     def abort(self) -> None:
-        """Close the file without a table, so that its data are unusable."""
+        """Close the file without a table, so that the file is unusable."""
         self._sink.abort()
 
     def _flush(self) -> None:
@@ -248,7 +258,7 @@ class DecompressingCheckpoint:
         return self._committed.entries()
 
     def source(self, name: str, *, fresh: bool = False) -> Frames:
-        """Open a file for reads at offsets in its uncompressed bytes."""
+        """Open a file for reads at offsets in the uncompressed data."""
         del fresh
         return Frames(self._committed.file(name), name, self._codec, self._damaged)
 
@@ -262,9 +272,9 @@ class DecompressingCheckpoint:
 
 
 class Frames:
-    """A compressed file, open for reads at offsets in its uncompressed bytes. ``size`` is the uncompressed size.
+    """A compressed file, open for reads at offsets in the uncompressed data. ``size`` is the uncompressed size.
 
-    A damaged frame is reported and read as zeros.
+    A damaged frame is reported and is read as zeros.
     """
 
     io_mode = "through the client's page cache"
@@ -288,10 +298,10 @@ class Frames:
         self.size = self._frames[-1].offset + self._frames[-1].bytes if self._frames else 0
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Fill ``buffer`` with uncompressed bytes from ``offset`` on. Return their number, which is smaller at the
-        file's end.
+        """Fill ``buffer`` with uncompressed bytes, beginning at ``offset``. Return the number of bytes.
 
-        Several threads may call this.
+        The number is smaller than the size of ``buffer`` if the file ends earlier. Several threads may call this
+        method.
         """
         out = np.frombuffer(buffer, dtype=np.uint8)
         stop = min(offset + len(out), self.size)
@@ -313,7 +323,7 @@ class Frames:
     def _data(self, frame: Frame, *, is_complete: bool) -> Bytes:
         """Return the uncompressed bytes of a frame; zeros if the frame is damaged.
 
-        If ``is_complete`` is False, the caller needs only a part of the frame, and the frame is cached for the next
+        If ``is_complete`` is False, the caller needs only a part of the frame. The frame is then cached for the next
         read.
         """
         with self._lock:
@@ -351,24 +361,27 @@ class Frames:
         return frames
 
     def _read(self, place: int, count: int) -> bytes:
-        """Return ``count`` stored bytes from offset ``place`` on; fewer at the end of the file."""
+        """Return ``count`` stored bytes, beginning at offset ``place``; fewer bytes if the file ends earlier."""
         data = bytearray(count)
         self._file.seek(place)
         return bytes(data[: self._file.readinto(data)])
 
 
 class DamagedError(Exception):
-    """Stored data are not valid compressed data."""
+    """Raised if stored data are not valid compressed data."""
 
 
 class CodecInUse:
     """The codec of the option ``--ckpt-strategy=compressed:codec``, such as ``zstd:1``. All threads of a rank share it.
 
-    ``seconds`` is the codec's CPU time, summed over all threads.
+    ``seconds`` is the CPU time of the codec, summed over all threads.
     """
 
     def __init__(self, stated: str) -> None:
-        """Raises ImportError if the codec's library is not installed."""
+        """Import the library of the codec that ``stated`` names, such as ``zstd:1``.
+
+        Raises ImportError if the library is not installed.
+        """
         self._name, _, level = stated.partition(":")
         self._level = int(level)
         self._library: Any = importlib.import_module(CODECS[self._name].module)
@@ -423,7 +436,10 @@ class CodecInUse:
         return data
 
     def _zstd(self, what: str) -> Any:
-        """Return this thread's own "compressor" or "decompressor", as ``what`` states. Threads must not share one."""
+        """Return this thread's zstd object: the "compressor" or the "decompressor", as named by ``what``.
+
+        Threads must not share these objects.
+        """
         made = getattr(self._of_thread, what, None)
         if made is None:
             made = (

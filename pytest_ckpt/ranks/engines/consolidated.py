@@ -1,15 +1,16 @@
 """Engine ``safetensors-consolidated``: torch's HuggingFaceStorageWriter with ``enable_consolidation``.
 
-Each rank writes and syncs its own files. Then rank 0 reads the files of all ranks, writes files of complete tensors and
-writes their index. The library does not sync rank 0's files. So we make every file durable through the store, within
-the timed part and before the commit. The ranks communicate over gloo.
+Each rank writes and syncs its own files. Then rank 0 consolidates: it reads the files of all ranks, writes files of
+complete tensors, and writes the index of these files. The library does not sync the files that rank 0 writes. Therefore
+pytest-ckpt makes every file durable through the store, within the timed part and before the commit. The ranks
+communicate over gloo.
 
-A load reads the files of complete tensors; each rank reads its rows. The library's own reader is not used: it maps the
-files into memory, and an unreadable page of a mapped file kills the process.
+A load reads the files of complete tensors; each rank reads only its rows. The library's own reader is not used, because
+it maps the files into memory. If a page of a mapped file cannot be read, the kernel kills the process.
 
 During the consolidation, one client reads and writes a complete checkpoint. For this, torch opens files with the
-built-in `open` and reports no progress. So we replace `open` in torch's module by a function that opens watched
-files. Watched files make the same calls, in pieces of at most 64 MiB.
+built-in `open` and reports no progress. Therefore pytest-ckpt replaces `open` in torch's module by a function that
+opens watched files. Watched files make the same calls, in pieces of at most 64 MiB.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ if TYPE_CHECKING:
 
 
 class ConsolidatedEngine(DcpEngine):
-    """An engine that saves like `DcpEngine`, but with torch's writer of Hugging Face files. It loads files of complete
-    tensors.
+    """An engine that saves with torch's writer of Hugging Face files, and loads files of complete tensors.
+
+    All other work is done as in `DcpEngine`.
     """
 
     places = INDEX
@@ -73,7 +75,10 @@ class ConsolidatedEngine(DcpEngine):
         self._longest_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return how the library is called, and the longest consolidation on rank 0. The other ranks wait for it."""
+        """Return facts on how the library is called, and the duration of the longest consolidation.
+
+        Only rank 0 consolidates; the other ranks wait for it.
+        """
         self._update_longest()
         seconds = longest_seconds(self._group, self._longest_seconds)
         return super().facts() | {
@@ -92,9 +97,9 @@ class ConsolidatedEngine(DcpEngine):
         self._longest_seconds = max(self._longest_seconds, self._saved_by.seconds if self._saved_by else 0.0)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the index, then this rank's rows, file after file. Return the number of tensor bytes read.
+        """Read the index, then this rank's rows of each file, one file after the other.
 
-        Unreadable content is recorded as a fault; no error is raised.
+        Return the number of tensor bytes read. Unreadable content is recorded as a fault; no error is raised.
         """
         self._arrived, self._faults, self._file_of = frozenset(), [], {}
         files = WatchedFiles(clock, self._summed)
@@ -111,7 +116,7 @@ class ConsolidatedEngine(DcpEngine):
         return sum(self._own[name].bytes for name in self._arrived)
 
     def _fault_of_index(self, index: bytes) -> LocalFault | None:
-        """Return a fault if this rank's tensors cannot be found through the index; otherwise None."""
+        """Return a fault if the index does not list the correct file for each tensor of this rank; otherwise None."""
         try:
             placed = json.loads(index)["weight_map"]
             right = all(placed.get(name) == file.name for file in self._to_read for name in file.tensors)
@@ -148,9 +153,9 @@ class ConsolidatedEngine(DcpEngine):
 
 
 def _header_of(file: ConsolidatedFile) -> tuple[dict[str, object], dict[str, int]]:
-    """Return the expected header of a file, and the offset of each tensor from the end of the header.
+    """Return (expected header, offsets) of a file. The offsets are {tensor: bytes from the end of the header}.
 
-    A tensor has one row for each rank that has a part of it, in rank order.
+    A tensor has one row for each rank that has a part of the tensor, in rank order.
     """
     header: dict[str, object] = {}
     offsets: dict[str, int] = {}
@@ -181,7 +186,7 @@ def make(
 class ConsolidatingWriter(HuggingFaceStorageWriter):
     """torch's writer of Hugging Face files, with all files in one directory. Rank 0 also writes the complete tensors.
 
-    ``numbers`` maps each tensor to the number of its file (from 1). ``seconds`` is the duration of the consolidation.
+    ``numbers`` is {tensor name: number of its file, from 1}. ``seconds`` is the duration of the consolidation.
     """
 
     def __init__(self, directory: str, files: WatchedFiles, numbers: Mapping[str, int]) -> None:

@@ -1,8 +1,8 @@
-"""Checks that the files of engine ``stream`` equal those of the installed torch.save, byte for byte.
+"""Checks that the files of engine ``stream`` equal the files of the installed torch.save, byte for byte.
 
 ``python -m pytest_ckpt.ranks.engines.container_check`` prints the first difference and then exits with 1. The engine
 writes the container (file format) of the torch version in constraints.txt. Other torch versions may write other
-containers, but they can read the engine's.
+containers, but they can read the containers of the engine.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _COUNTS = (1, 2, 11, 60, 300, 1001)
 
 
 def difference(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> str:
-    """Return the first difference between our container of ``tensors`` and torch.save's, as text; empty if they are
-    equal.
+    """Return the first difference between two containers of ``tensors``, as text; empty if they are equal.
+
+    pytest-ckpt writes one container and torch.save writes the other container.
     """
     content = Content(1)
     image = FileImage(container_of(tensors, alignment_bytes), content, 0, 0)
@@ -75,14 +76,14 @@ def _some(count: int) -> tuple[Tensor, ...]:
 
 
 def _part(file: io.BytesIO, offset: int) -> str:
-    """Return the place of ``offset`` in a container as text: in the record NAME, or in the directory."""
+    """Return the part of a container that contains ``offset``, as text: the record NAME, or the directory."""
     with zipfile.ZipFile(file) as archive:
         records = [r for r in archive.infolist() if r.header_offset <= offset]
         return "in the directory" if offset >= archive.start_dir else f"in the record {records[-1].filename}"
 
 
 def main() -> int:
-    """Print the first difference. Return the exit code: 1 with a difference, 0 without."""
+    """Print the first difference. Return the exit code: 1 if there is a difference, 0 otherwise."""
     difference_text = differences()
     print(f"torch {torch.__version__}: {difference_text or 'the containers are the same'}")
     return 1 if difference_text else 0

@@ -1,28 +1,30 @@
-"""Engine ``dcp``: torch.distributed.checkpoint (DCP) with its own writer and reader of files. Ranks communicate over
-gloo.
+"""Engine ``dcp``: torch.distributed.checkpoint (DCP) with its own writer and reader of files.
+
+Ranks communicate over gloo.
 
 Save: each rank writes and syncs its file (`__RANK_0.distcp` on rank 0). Then rank 0 writes, syncs and renames
-`.metadata`. These are the library's own calls. Then the store makes each file durable, even if the library has synced
-it, and records the proof. This is within the timed part and before the commit.
+`.metadata`. These are the library's own calls. Afterwards the store makes each file durable, even if the library has
+synced the file, and records the proof. This is within the timed part and before the commit.
 
-Errors: ranks wait for each other within the library, so an error of one rank reaches all. The rank with the error ends
-the launch, and the other ranks wait for this end. So the report names the rank with the error.
+Errors: ranks wait for each other within the library, so an error of one rank reaches all ranks. The rank with the error
+ends the launch, and the other ranks wait for this end. Therefore the report names the rank with the error.
 
-Copy of the state: the library saves a copy in a thread, like its own `async_save`. We copy each tensor once, into
-reused memory. With the strategy ``async:process``, a process of the library saves the copy
+Copy of the state: for a background save, the library saves a copy in a thread, like its own `async_save`. Each tensor
+is copied once, into reused memory. With the strategy ``async:process``, a process of the library saves the copy
 (`pytest_ckpt.ranks.engines.dcp_process`).
 
 State: the tensors are DTensors, sharded across ranks. The parts of one tensor have the same name on all ranks. Each
-part is one row of the DTensor, and the rows are in rank order. For weights under ZeRO-3, the ranks of a tensor are the
-data-parallel and tensor-parallel ranks of a pipeline stage. Under ZeRO-1 they are the tensor-parallel ranks of the
-first replica. For the optimizer they are all ranks. The concatenated rows are the flat parameter that ZeRO and
-Megatron's distributed optimizer shard. If only a subset of ranks runs, a tensor consists of their parts.
+part is one row of the DTensor, and the rows are in rank order. Which ranks share a tensor depends on the tensor. For
+weights under ZeRO-3, they are the data-parallel and tensor-parallel ranks of a pipeline stage. For weights under
+ZeRO-1, they are the tensor-parallel ranks of the first replica. For the optimizer, they are all ranks. The concatenated
+rows are the flat parameter that ZeRO and Megatron's distributed optimizer shard. If only a subset of ranks runs, a
+tensor consists of the parts of these ranks.
 
-``.metadata`` lists the complete tensors and the places of their parts. So the library can load the checkpoint without
-this package and with another number of ranks.
+``.metadata`` lists the complete tensors and the places of their parts. Therefore the library can load the checkpoint
+without this package and with another number of ranks.
 
-Flat DTensors are not used: the library (torch 2.13) would list the index of every element of a part, 8 bytes each. Jobs
-that shard matrices by rows, such as FSDP, do not have this cost.
+Flat DTensors are not used. For a flat DTensor, the library (torch 2.13) would list the index of every element of a
+part, 8 bytes each. Jobs that shard matrices by rows, such as FSDP, do not have this cost.
 """
 
 from __future__ import annotations
@@ -86,11 +88,10 @@ _LOOPBACK = "127.0.0.1"
 
 
 class DcpEngine:
-    """An engine that keeps the rank's complete state in memory, like a training process. All ranks call each method
-    together.
+    """An engine that keeps the rank's complete state in memory, like a training process.
 
-    ``rule`` names the files: those of each rank, `.metadata`, and small files that rank 0 writes. ``places`` is the
-    name of the file that lists the places of all tensors.
+    All ranks call each method together. ``rule`` names the files: the files of each rank, `.metadata`, and small files
+    that rank 0 writes. ``places`` is the name of the file that lists the places of all tensors.
     """
 
     places = METADATA
@@ -134,7 +135,7 @@ class DcpEngine:
         self._seen_checksum: int | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return torch's version, how the library is called, and the calls that we add to the library's own."""
+        """Return torch's version, how the library is called, and the calls that pytest-ckpt adds."""
         save_call = "torch.distributed.checkpoint.save"
         process: dict[str, str] = {}
         if self._process:
@@ -157,7 +158,8 @@ class DcpEngine:
     def fill(self, checkpoint: int) -> None:
         """Write the content of checkpoint number ``checkpoint`` into the state.
 
-        The first call creates the state and, if a copy will be saved, the memory for the copy.
+        The first call creates the state. If saves use a copy of the state, the first call also allocates memory for the
+        copy.
         """
         state = self._ready()
         if self._stages and self._copy is None:
@@ -186,7 +188,8 @@ class DcpEngine:
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Let the library save, then make the files durable through the store.
 
-        Return the proof of a commit by the library. For files this is None, because the store commits.
+        If the library commits the checkpoint, return its proof. In this engine the store commits the files, so the
+        result is None.
         """
         failures, files = self._save_files(draft, clock)
         self._is_staged = False
@@ -209,9 +212,7 @@ class DcpEngine:
         return self._committed_as(entries, files)
 
     def load_steps(self) -> int:
-        """Return 1, because a job allocates all tensors and then loads them in one step. Also set all tensors to
-        zero.
-        """
+        """Set all tensors to zero. Return 1, because a job allocates all tensors and then loads them in one step."""
         self._ready().clear()
         return 1
 
@@ -244,7 +245,7 @@ class DcpEngine:
         return sum(tensor.bytes for tensor in self._tensors if tensor.name in self._arrived)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of each loaded tensor, and the checksum of `.metadata`, with what was written."""
+        """Compare every byte of each loaded tensor, and the checksum of `.metadata`, with the written values."""
         faults, state = self._faults, self._ready()
         written: int | None = self._group.share(self._checksums.get(checkpoint))
         if not faults and None not in {written, self._seen_checksum} and written != self._seen_checksum:
@@ -269,8 +270,9 @@ class DcpEngine:
         self._ranks.leave()
 
     def _save_files(self, draft: Draft, clock: Clock) -> tuple[Mapping[int, BaseException], LibraryOperation]:
-        """Let the library save the state or its copy. Return the errors by rank, and the watch over the library's
-        calls.
+        """Let the library save the state or its copy. Return (errors, watch).
+
+        The errors are {rank: error}. The watch is the object that times the library's calls to the storage.
         """
         state = self._copy if self._is_staged and self._copy else self._ready()
         if process := self._process:
@@ -282,24 +284,30 @@ class DcpEngine:
         return self._together(clock.activity, lambda: save(state.whole, storage_writer=writer)), files
 
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
-        """Return the library's writer for a checkpoint, and the watch over the writer's calls."""
+        """Return (writer, watch) for a save.
+
+        The writer is the library's writer for a checkpoint. The watch is the object that times the writer's calls.
+        """
         files, directory = WatchedFiles(clock, self._summed), draft.location()
         writer = self._writer(directory, files)
         self._write_before(directory, files)
         return writer, files
 
     def _end_save(self, draft: Draft, files: LibraryOperation) -> None:
-        """Write the small files that follow the library's files."""
+        """Write the small files that come after the library's files."""
         assert isinstance(files, WatchedFiles), "made above"
         self._write_behind(draft.location(), files)
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Return the proof of a commit by the library. Here it is None, because the store commits files."""
+        """Return the library's proof of a commit. In this engine it is None, because the store commits the files."""
         del entries, files
         return None
 
     def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
-        """Return the library's reader for a checkpoint, and the watch over the reader's calls."""
+        """Return (reader, watch) for a load.
+
+        The reader is the library's reader for a checkpoint. The watch is the object that times the reader's calls.
+        """
         files = WatchedFiles(clock, self._summed)
         directory = str(Path(committed.local_path(METADATA) or "").parent)
         reader = SharedMetadataReader(directory)
@@ -308,9 +316,9 @@ class DcpEngine:
         return reader, files
 
     def _query_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
-        """Query the sizes of the rank's objects, in engines for object stores.
+        """Query the sizes of the rank's objects. Only engines for object stores implement this method.
 
-        This engine does nothing, because the size of a file is recorded when the file is opened.
+        In this engine the method does nothing, because the size of a file is recorded when the file is opened.
         """
 
     def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
@@ -320,22 +328,23 @@ class DcpEngine:
         return writer
 
     def _write_before(self, directory: str, files: WatchedFiles) -> None:
-        """Write the small files that precede the library's files; this engine has none."""
+        """Write the small files that come before the library's files. In this engine there are none."""
 
     def _write_behind(self, directory: str, files: WatchedFiles) -> None:
-        """Write the small files that follow the library's files; this engine has none."""
+        """Write the small files that come after the library's files. In this engine there are none."""
 
     def _read_small(self, directory: str, files: WatchedFiles) -> None:
-        """Read the small files that the library does not read; this engine has none."""
+        """Read the small files that the library does not read. In this engine there are none."""
 
     def _faults_of_small(self, checkpoint: int) -> list[LocalFault]:
-        """Return the faults of the small files that were read; this engine has none."""
+        """Return the faults of the small files that were read. In this engine there are no small files."""
         del checkpoint
         return []
 
     def _ready(self) -> ShardedState:
-        """Return the state. The first call creates the state and torch's process group; call it outside the timed
-        part.
+        """Return the state. The first call also creates the state and torch's process group.
+
+        The first call must be outside the timed part.
         """
         if self._state is None:
             self._ranks.join()
@@ -348,9 +357,10 @@ class DcpEngine:
         return ShardedState(self._shard, self._holders, is_shared=is_shared)
 
     def _together(self, activity: Activity, call: Callable[[], object]) -> Mapping[int, BaseException]:
-        """Run ``call``, in which the library communicates with all ranks. Return the errors by rank.
+        """Run ``call``, in which the library communicates with all ranks. Return {rank: error}.
 
-        If gloo fails, another rank has ended. Then wait, because the other rank's end must be reported first.
+        An error of gloo means that another rank has ended. In this case, wait before the error is raised, because the
+        end of the other rank must be reported first.
         """
         with activity.wait():
             try:
@@ -365,7 +375,7 @@ class DcpEngine:
     def _wait_for_the_end(self, failures: Mapping[int, BaseException]) -> NoReturn:
         """Wait until the failed ranks have ended the launch, which also ends this process.
 
-        Raises RuntimeError if the launch continues.
+        ``failures`` is {rank: error}. Raises RuntimeError if the launch continues.
         """
         self._savers.wait()
         rank, failure = next(iter(failures.items()))
@@ -385,7 +395,7 @@ def make(*, shard: RankLayout, content: Content, group: Group, activity: Activit
 class SharedMetadataReader(FileSystemReader):
     """The library's reader of files, with one `.metadata` for all ranks.
 
-    By default the library looks for a separate `.metadata` of each rank, which does not exist here.
+    By default the library reads a separate `.metadata` of each rank, which does not exist in these checkpoints.
     """
 
     def read_metadata(self) -> Metadata:
@@ -394,7 +404,7 @@ class SharedMetadataReader(FileSystemReader):
 
 
 class Arrivals(DefaultLoadPlanner):
-    """The library's load planner, which also records the parts of tensors that have been loaded."""
+    """The library's load planner, extended by a record of the tensor parts that have been loaded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -421,17 +431,17 @@ class Arrivals(DefaultLoadPlanner):
     def files(self, places: dict[Any, Any]) -> dict[str, str]:
         """Return {tensor name: file} for this rank's part of each tensor.
 
-        ``places`` comes from `.metadata` and maps a stored part to its place.
+        ``places`` comes from `.metadata`; it is {stored part: place}.
         """
         return {item.dest_index.fqn: places[item.storage_index].relative_path for item in self._planned}
 
     def fault(
         self, reason: str, places: dict[Any, Any], state: ShardedState, files: LibraryOperation
     ) -> LocalFault | None:
-        """Return the first part of a tensor that was not loaded, as a fault; None if all parts were loaded.
+        """Return a fault for the first tensor part that was not loaded; None if all parts were loaded.
 
-        ``reason`` is the error that ended the load. ``places`` comes from `.metadata` and maps a stored part to its
-        place.
+        ``reason`` is the message of the error that ended the load. ``places`` comes from `.metadata`; it is {stored
+        part: place}. ``files`` contains the sizes of the opened files.
         """
         by_file: dict[str, list[ReadItem]] = {}
         for item in self._planned:
@@ -457,20 +467,20 @@ class Arrivals(DefaultLoadPlanner):
 
 
 def of_places(name: str, kind: FaultKind, size: int, reason: str) -> LocalFault:
-    """Return a fault of a complete file, such as `.metadata`."""
+    """Return a fault that affects a complete file, such as `.metadata`. ``size`` is the size of the file in bytes."""
     return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=reason)
 
 
 def size_fault(name: str, size: int, written: int) -> LocalFault:
-    """Return the fault of a file that has ``size`` bytes, although ``written`` bytes were written."""
+    """Return the fault of a file whose size is ``size`` bytes instead of the ``written`` bytes."""
     detail = f"the file has {size} bytes, {written} were written"
     return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
 
 
 def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
-    """Return, for each tensor, the ranks that have a part of it. All ranks call this together.
+    """Return groups of ranks, each with the names of the tensors of which these ranks have parts.
 
-    Raises RuntimeError if the parts of a tensor differ in size or type.
+    All ranks call this together. Raises RuntimeError if the parts of a tensor differ in size or type.
     """
     tensors_of_ranks = group.gather({tensor.name: (tensor.dtype, tensor.elements) for tensor in tensors})
     shared: Holders | str = group.share(_holders(tensors_of_ranks) if group.rank == 0 else ())
@@ -480,7 +490,11 @@ def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
 
 
 def _holders(tensors_of_ranks: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
-    """Return the ranks that have a part of each tensor, or an error message."""
+    """Return groups of ranks, each with the names of the tensors of which these ranks have parts.
+
+    Return an error message if the parts of a tensor differ. ``tensors_of_ranks`` contains {tensor name: (type,
+    elements)} for each rank.
+    """
     ranks: dict[str, list[int]] = {}
     for rank, tensors in enumerate(tensors_of_ranks):
         for name, part in tensors.items():
@@ -494,13 +508,16 @@ def _holders(tensors_of_ranks: Sequence[Mapping[str, tuple[str, int]]]) -> Holde
 
 
 class ShardedState:
-    """The tensors of a rank. ``whole`` contains them as DTensors, by name.
+    """The tensors of a rank. ``whole`` is {tensor name: DTensor}.
 
     If ``is_shared``, the tensors are in shared memory, so another process can read them without a copy.
     """
 
     def __init__(self, shard: RankLayout, holders: Holders, *, is_shared: bool = False) -> None:
-        """Create the tensors. All ranks call this together. The ranks of a tensor form a device mesh of torch."""
+        """Create the tensors of this rank. All ranks call this together.
+
+        For each group of ``holders``, torch creates a device mesh of the group's ranks.
+        """
         tensors = {tensor.name: tensor for file in shard.files for tensor in file.tensors}
         self._parts = {name: torch.zeros(1, t.elements, dtype=dtype_of(t.dtype)) for name, t in tensors.items()}
         if is_shared:
@@ -532,7 +549,7 @@ class ShardedState:
         return self._parts[name].shape[1]
 
     def clear(self) -> None:
-        """Set all tensors to zero, so that data of an earlier checkpoint cannot be taken for loaded data."""
+        """Set all tensors to zero, so that data of an earlier checkpoint do not remain in memory before a load."""
         for part in self._parts.values():
             part.zero_()
 
@@ -545,7 +562,7 @@ def dtype_of(name: Dtype) -> torch.dtype:
 class GlooRanks:
     """torch's process group of all ranks, over gloo.
 
-    A process has at most one such group. An engine must leave it before another engine joins.
+    A process has at most one such group. Before an engine joins the group, any other engine must have left it.
     """
 
     def __init__(self, group: Group) -> None:
@@ -591,9 +608,9 @@ def _store(address: str, port: int, size: int, *, leads: bool) -> TCPStore:
 
 
 def _address(host: str) -> str:
-    """Return the address of ``host`` for other hosts: its name, or loopback if the name cannot be resolved.
+    """Return the address at which other hosts reach ``host``: its name, or loopback if the name cannot be resolved.
 
-    Loopback is sufficient, because only hosts that are simulated on this host have names that cannot be resolved.
+    Loopback is sufficient for such a name, because only hosts that are simulated on this host have unresolvable names.
     """
     try:
         socket.getaddrinfo(host, None)

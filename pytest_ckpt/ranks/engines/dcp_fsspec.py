@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class SharedMetadataReader(of_torch.FsspecReader):
     """The library's reader of objects, with one `.metadata` for all ranks.
 
-    By default the library looks for a separate `.metadata` of each rank, which does not exist here.
+    By default the library reads a separate `.metadata` of each rank, which does not exist in these checkpoints.
     """
 
     def read_metadata(self) -> Metadata:
@@ -35,8 +35,9 @@ class SharedMetadataReader(of_torch.FsspecReader):
 
 
 class FsspecEngine(ObjectsDcpEngine):
-    """An engine that saves and loads through fsspec. Each process has one client, whose cached listings are dropped
-    before a load.
+    """An engine that saves and loads through fsspec.
+
+    Each process has one client. The client's cached listings are dropped before a load.
     """
 
     client = Client(name=f"s3fs {s3fs.__version__}", errors=(OSError, BotoCoreError, ClientError, HttpError))
@@ -57,7 +58,7 @@ class FsspecEngine(ObjectsDcpEngine):
 
 
 def _s3fs_settings(place: ObjectPlace) -> Any:
-    """Return the settings of s3fs that are needed to reach ``place``. Others keep their defaults."""
+    """Return the settings of s3fs that are needed to reach ``place``. Other settings keep their defaults."""
     client: dict[str, object] = {"region_name": place.region}
     if place.ca_bundle:
         client["verify"] = place.ca_bundle

@@ -1,11 +1,11 @@
 """The base of engines that save to an object store with torch.distributed.checkpoint.
 
 The state, the communication of ranks and the comparison are the same as in engine ``dcp``. The library makes its usual
-requests. To commit, rank 0 puts `.metadata.tmp`, copies it to `.metadata` and deletes `.metadata.tmp`. We add a HEAD
-request for each object, within the timed part.
+requests. To commit, rank 0 puts `.metadata.tmp`, copies it to `.metadata` and deletes `.metadata.tmp`. pytest-ckpt adds
+a HEAD request for each object, within the timed part.
 
-The calls of the client (the library for the object store) are watched: they are timed by phase, their bytes count as
-progress, and their errors are recorded.
+The client is the library that accesses the object store. Its calls are watched: they are timed by phase, their bytes
+count as progress, and their errors are recorded.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ObjectsDcpEngine(DcpEngine):
         self._loaded: CommittedObjects | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return the versions, how the library is called, how it commits, and the requests that we add."""
+        """Return the versions, how the library is called, how it commits, and the requests that pytest-ckpt adds."""
         return {
             "torch": torch.__version__,
             "client": self.client.name,
@@ -87,7 +87,7 @@ class ObjectsDcpEngine(DcpEngine):
         }
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the sizes of this rank's objects with the written sizes, then compare the data like `DcpEngine`."""
+        """Compare the sizes of this rank's objects with the written sizes, then compare the data as in `DcpEngine`."""
         if self._loaded and not self._faults:
             sizes = self._loaded.sizes(list(self._sizes))
             self._faults += [
@@ -118,7 +118,7 @@ class ObjectsDcpEngine(DcpEngine):
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
         """Return the proof of the library's commit on rank 0; None on other ranks.
 
-        Raises OSError if the size of an object in the store differs from the bytes that were passed to the client.
+        Raises OSError if the size of an object in the store differs from the number of bytes passed to the client.
         """
         for entry in entries:
             if (sent := files.sizes.get(entry.name)) != entry.bytes:
@@ -138,8 +138,9 @@ class ObjectsDcpEngine(DcpEngine):
 
 
 class Client(NamedTuple):
-    """A client library of an object store. ``name`` includes the version; ``errors`` are the types of errors that it
-    raises.
+    """A client library of an object store.
+
+    ``name`` includes the version; ``errors`` are the types of errors that the library raises.
     """
 
     name: str
@@ -153,8 +154,8 @@ ErrorTranslator = Callable[[BaseException, str, str, str], Exception]
 class WatchedObjects(LibraryOperation, FileSystemBase):
     """A file system for the library that watches the calls on objects, during one save or load of one rank.
 
-    ``inner`` makes the requests; ``translate`` converts the client's errors. ``sizes`` contains the number of bytes
-    passed to the client for each written object; for a load, the sizes of this rank's objects in the store.
+    ``inner`` makes the requests; ``translate`` converts the client's errors. In a save, ``sizes`` is {object name:
+    number of bytes passed to the client}. In a load, ``sizes`` contains the sizes of this rank's objects in the store.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
         return self._inner.init_path(path)
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Rename an object: the client copies it and deletes the original."""
+        """Rename an object: the client copies the object and deletes the original."""
         with self.call("write", _name(path)), self.converted_errors("rename", path):
             self._inner.rename(path, new_path)
         if _name(path) in self.sizes:
@@ -219,10 +220,9 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def converted_errors(self, what: str, path: Path) -> Iterator[None]:
-        """In the ``with`` block, convert the client's errors to errors without access keys, and record the first
-        OSError.
+        """In the ``with`` block, convert the client's errors to errors without access keys.
 
-        ``what`` is the name of the request.
+        Also record the first OSError. ``what`` is the name of the request.
         """
         with self.keeping_errors():
             try:
@@ -234,7 +234,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
                 raise self._ours[-1] from None
 
     def passed(self, path: Path, data: memoryview) -> None:
-        """Count transferred bytes. If the object has a checksum, update it."""
+        """Count the transferred bytes ``data``. If a checksum of the object is computed, update the checksum."""
         self.moved(len(data))
         if _name(path) in self._summed:
             self.checksum = zlib.crc32(data, self.checksum or 0)
@@ -248,7 +248,7 @@ class _WatchedStream(io.IOBase):
         self.moved = 0
 
     def write(self, data: Buffer) -> int:
-        """Pass all of ``data`` to the client. Return the number of bytes."""
+        """Pass all of ``data`` to the client. Return the number of bytes passed."""
         view = memoryview(data).cast("B")
         with self._watch.converted_errors(self._what, self._path):
             self._raw.write(data)
@@ -263,7 +263,7 @@ class _WatchedStream(io.IOBase):
         return data
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read some bytes into a buffer. Return their number."""
+        """Read some bytes into a buffer. Return the number of bytes read."""
         view = memoryview(buffer).cast("B")
         with self._watch.converted_errors(self._what, self._path):
             count: int = self._raw.readinto(view) or 0

@@ -1,14 +1,15 @@
 """Saves by a separate process of torch.distributed.checkpoint: `async_save` with AsyncCheckpointerType.PROCESS.
 
-Each rank has one saving process for all its saves. It is started before the first save, outside the timed part, because
-a job starts it only once.
+Each rank has one saving process for all its saves. The process is started before the first save, outside the timed
+part, because a job starts it only once.
 
-For a save, the rank copies its state into shared memory, like the library's stager. Then it sends a writer and handles
-of the memory to the saving process, which watches the writer's calls. Through shared memory, that process reports
-bytes, phases, the first error and the checksum of `.metadata`. So the rank shows progress during the save.
+For a save, the rank copies its state into shared memory, like the library's stager. Then the rank sends a writer and
+handles of the memory to the saving process. The saving process watches the writer's calls. Through shared memory, the
+saving process reports bytes, phases, the first error and the checksum of `.metadata`. Therefore the rank can report
+progress during the save.
 
-The saving process ends when the engine is released. If its rank ends earlier, it ends after its current save, because
-the library does not interrupt a save.
+The saving process ends when the engine is released. If its rank ends earlier, the saving process ends after the current
+save, because the library does not interrupt a save.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ _DEAD = re.compile(r"process is dead\. Exit code: (-?\d+)")
 
 
 class Notes:
-    """The reports of a saving process, in memory shared with its rank.
+    """The reports of a saving process, in memory that it shares with its rank.
 
-    The values are numbers. A file is reported by its number in ``names``, from 1.
+    All values are numbers. A file is reported as its number in ``names``, from 1.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -68,7 +69,7 @@ class Notes:
         self.values: torch.Tensor = values.share_memory_()
 
     def clear(self) -> None:
-        """Reset the reports before a save."""
+        """Set all reports to zero. Called before a save."""
         self.values.zero_()
 
     def number_of(self, name: str) -> int:
@@ -76,25 +77,26 @@ class Notes:
         return self.names.index(name) + 1 if name in self.names else 0
 
     def name_of(self, place: int) -> str:
-        """Return the name of the file whose number is at index ``place`` of the shared memory; empty if the number is
-        0.
+        """Return the name of the file whose number is stored at index ``place`` of the shared memory.
+
+        If the number is 0, return an empty text.
         """
         number = int(self.values[place])
         return self.names[number - 1] if number else ""
 
     def phase_of(self, place: int) -> Phase:
-        """Return the phase whose number is at index ``place`` of the shared memory."""
+        """Return the phase whose number is stored at index ``place`` of the shared memory."""
         return PHASES[int(self.values[place])]
 
     @property
     def seconds(self) -> dict[Phase, float]:
-        """The seconds of each phase so far; phases without time are omitted."""
+        """{phase: seconds so far} of the present save. Phases without time are omitted."""
         values = self.values[_SECONDS:].tolist()
         return {phase: seconds for phase, seconds in zip(PHASES, values, strict=True) if seconds}
 
     @property
     def checksum(self) -> int | None:
-        """The CRC-32 of `.metadata`; None if this saving process has not written `.metadata`."""
+        """The CRC-32 of `.metadata`; None if the saving process has not written `.metadata` in the present save."""
         return int(self.values[_CHECKSUM]) if self.values[_HAS_CHECKSUM] else None
 
 
@@ -116,7 +118,7 @@ class _NotedActivity:
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
-        """Record the phase of the ``with`` block. If an error is raised, record the first failed phase."""
+        """Record the phase of the ``with`` block. The first phase that raises an error is recorded as failed."""
         values, place = self._notes.values, (PHASES.index(phase), self._notes.number_of(file))
         values[_PHASE], values[_FILE] = place
         try:
@@ -129,7 +131,7 @@ class _NotedActivity:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Record that the process works in the ``with`` block, and does not wait for other ranks."""
+        """Record that the process works in the ``with`` block and does not wait for other ranks."""
         self._notes.values[_WORKS] = 1
         try:
             yield
@@ -138,13 +140,13 @@ class _NotedActivity:
 
 
 class _NotedClock(Clock):
-    """The clock of a save in the saving process. It also stores the seconds of each phase in shared memory."""
+    """The clock of a save in the saving process. The clock also stores the seconds of each phase in shared memory."""
 
     notes: Notes
 
     @contextmanager
     def phase(self, name: Phase, file: str = "") -> Iterator[None]:
-        """Time the ``with`` block as a phase, and store its seconds in shared memory."""
+        """Time the ``with`` block as the phase ``name``, and store the total seconds of this phase in shared memory."""
         with Clock.phase(self, name, file):
             yield
         self.notes.values[_SECONDS + PHASES.index(name)] = self.phases[name]
@@ -159,7 +161,7 @@ class _NotedFiles(WatchedFiles):
         super().__init__(clock, summed)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. Also store the first error and the checksum in shared memory."""
+        """Set an attribute. The values of the first error and of the checksum are also stored in shared memory."""
         super().__setattr__(name, value)
         if name == "error" and value is not None:
             self._notes.values[_ERRNO] = value.errno or 0
@@ -168,7 +170,7 @@ class _NotedFiles(WatchedFiles):
 
 
 class _ProcessWriter(FileSystemWriter):
-    """The library's writer. The rank sends it to the saving process, where its calls are watched."""
+    """The library's writer. The rank sends the writer to the saving process, where the writer's calls are watched."""
 
     def __init__(self, directory: str, threads: int, notes: Notes, summed: Collection[str]) -> None:
         super().__init__(directory, thread_count=threads)
@@ -179,8 +181,9 @@ class _ProcessWriter(FileSystemWriter):
         return {name: value for name, value in self.__dict__.items() if name != "fs"}
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
-        """Restore the writer in the saving process. The library logs only warnings there, to keep the launch's log
-        short.
+        """Restore the writer in the saving process.
+
+        Also limit the saving process to log messages of level warning or higher, to keep the launch's log short.
         """
         logging.getLogger().setLevel(logging.WARNING)
         torch.set_num_threads(1)
@@ -189,7 +192,7 @@ class _ProcessWriter(FileSystemWriter):
 
 
 class _NoStorage(StorageWriter):
-    """A writer that stores nothing. A save with it starts the saving process."""
+    """A writer that stores nothing. A save with this writer only starts the saving process."""
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Do nothing."""
@@ -228,7 +231,7 @@ class _Staged:
         return state
 
     def synchronize_staging(self) -> None:
-        """Do nothing: the copy is complete."""
+        """Do nothing, because the copy is complete."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -237,7 +240,7 @@ class _Staged:
 class SavingProcess:
     """The library's process that saves a rank's state. All ranks call each method together.
 
-    ``names`` are the files that it reports on. The checksum of a file in ``summed`` is computed.
+    ``names`` are the files on which the process reports. For the files ``summed``, a checksum is computed.
     """
 
     def __init__(self, names: Sequence[str], summed: Collection[str]) -> None:
@@ -249,8 +252,8 @@ class SavingProcess:
     def check_shared_memory(group: Group, copy_bytes: int) -> None:
         """Raise RuntimeError if this host's shared memory is too small for the copies of its ranks.
 
-        ``copy_bytes`` is the size of this rank's copy. All ranks call this together. Without this check, the kernel
-        would kill a rank with SIGBUS.
+        ``copy_bytes`` is the size of this rank's copy. All ranks call this together. If shared memory were too small,
+        the kernel would kill a rank with SIGBUS.
         """
         need, free = group.host_sum(copy_bytes), shared_memory_free_bytes()
         if need > free:
@@ -261,8 +264,9 @@ class SavingProcess:
             )
 
     def start(self, address: str) -> None:
-        """Start the process if it does not exist. ``address`` is rank 0's host, where the library chooses a free
-        port.
+        """Start the process if it does not exist.
+
+        ``address`` is the address of rank 0's host. On this host, the library chooses a free port.
         """
         began = time.perf_counter()
         os.environ.setdefault("MASTER_ADDR", address)
@@ -270,17 +274,20 @@ class SavingProcess:
         self.start_seconds = max(self.start_seconds, time.perf_counter() - began)
 
     def end(self) -> None:
-        """End the process; otherwise the library would keep it until this rank ends. `start` creates a new process."""
+        """End the process. `start` creates a new process.
+
+        Without this call, the library would keep the process until this rank ends.
+        """
         # The library has no function for this: its process ends when the only reference is deleted.
         _async_process_executor._CHECKPOINT_PROCESS = None
 
     def save(
         self, state: dict[str, object], directory: str, threads: int, clock: Clock, found: LibraryOperation
     ) -> None:
-        """Let the process save ``state`` with ``threads`` threads, and wait for the end of the save.
+        """Let the process save ``state`` into ``directory`` with ``threads`` threads, and wait for the end of the save.
 
         The checksum and the first error are stored in ``found``. Raises the errors of
-        `torch.distributed.checkpoint.save`, and KilledError if the process has ended.
+        `torch.distributed.checkpoint.save`. Raises KilledError if the process has ended.
         """
         notes = self._notes
         notes.clear()
@@ -309,7 +316,10 @@ class SavingProcess:
             raise KilledError(f"{_OF_RANK} has ended") from None
 
     def _moved(self, clock: Clock, before: int) -> int:
-        """Count the bytes that the process has transferred since the total was ``before``. Return the new total."""
+        """Add the newly transferred bytes of the process to ``clock``. Return the total number of transferred bytes.
+
+        ``before`` is the total of the previous call.
+        """
         now = int(self._notes.values[_BYTES])
         clock.moved(now - before)
         return now
@@ -325,8 +335,9 @@ def _async_save(state: dict[str, object], writer: StorageWriter) -> Any:
 
 
 def _future(response: Any) -> Future[Any]:
-    """Return the future that completes with the save.
+    """Return the future that completes when the save ends.
 
-    ``response`` is the result of `async_save`: this future, or an object with separate futures for copy and save.
+    ``response`` is the result of `async_save`: this future, or an object with separate futures for the copy and the
+    save.
     """
     return cast("Future[Any]", getattr(response, "upload_completion", response))

@@ -1,8 +1,8 @@
-"""Loads a checkpoint of engine ``dcp`` with more or fewer ranks than saved it.
+"""Loads a checkpoint of engine ``dcp`` with more or fewer ranks than saved the checkpoint.
 
-The library reshards by `.metadata`: each tensor is a DTensor of the saved shape, sharded by rows and columns across the
+The library reshards by `.metadata`. Each tensor is a DTensor of the saved shape, sharded by rows and columns across the
 loading ranks (`pytest_ckpt.sizing.resharding`). If a rank needs some bytes of a saved part, the library reads the
-complete part. So if two ranks each need half of a part, both read all of it.
+complete part. Therefore two ranks that each need half of a part both read the complete part.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ResizedLoader(DcpEngine):
         }
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of each loaded tensor with the content that was saved."""
+        """Compare every byte of each loaded tensor with the content of the saved checkpoint."""
         faults, state = self._faults, self._ready()
         checked, count = 0, len(faults)
         for tensor in self._resharded:
@@ -83,7 +83,10 @@ class ResizedState(ShardedState):
     """The tensors of a rank that loads a checkpoint saved by another number of ranks."""
 
     def __init__(self, tensors: Sequence[ResizedTensor], rank: int) -> None:
-        """Create the tensors. All ranks call this together. The ranks of a tensor form a device mesh of torch."""
+        """Create the tensors of this rank. All ranks call this together.
+
+        For each different grid of ranks in ``tensors``, torch creates a device mesh of these ranks.
+        """
         self._parts = {}
         self.whole = {}
         meshes: dict[tuple[tuple[int, ...], ...], DeviceMesh] = {}
@@ -109,7 +112,8 @@ class ResizedState(ShardedState):
 def make(
     *, shards: Layout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> ResizedLoader:
-    """Return the loader of one rank. ``shards`` is the layout of the ranks that saved; ``group`` contains the loading
-    ranks.
+    """Return the loader of one rank.
+
+    ``shards`` is the layout of the ranks that saved the checkpoint; ``group`` contains the loading ranks.
     """
     return ResizedLoader(shards, content, group, activity, options)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class SharedMetadataReader(S3StorageReader):
     """The connector's reader, with one `.metadata` for all ranks.
 
-    By default the library looks for a separate `.metadata` of each rank, which does not exist here.
+    By default the library reads a separate `.metadata` of each rank, which does not exist in these checkpoints.
     """
 
     def read_metadata(self) -> Metadata:
@@ -37,7 +37,7 @@ class SharedMetadataReader(S3StorageReader):
 
 
 class ConnectorEngine(ObjectsDcpEngine):
-    """An engine that creates a new client for each save and load, as in the connector's manual."""
+    """An engine that creates a new client for each save and each load, as described in the connector's manual."""
 
     client = Client(name=f"s3torchconnector {version}", errors=(S3Exception, OSError))
     writes = "S3StorageWriter as it is: one object a rank, in parts of 8 MiB"

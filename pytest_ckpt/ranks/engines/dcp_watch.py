@@ -1,8 +1,7 @@
-"""Watches the calls of torch.distributed.checkpoint to the storage: times them, counts their bytes, records their
-errors.
+"""Watches the storage calls of torch.distributed.checkpoint: times them, counts bytes and records errors.
 
-The library's writer and reader use the file system of this module, which makes the same calls in the same order.
-Only a call with more than 64 MiB is divided into several calls, so that a slow target shows progress.
+The library's writer and reader use the file system of this module, which makes the same calls in the same order. Only a
+call with more than 64 MiB is divided into several calls, so that progress is visible on a slow target.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _PIECE_BYTES = 64 << 20
 
 
 class LibraryOperation:
-    """One save or load of one rank through the library. Its storage calls are timed; waits for other ranks are not.
+    """One save or load of one rank through the library. Storage calls are timed; waits for other ranks are not timed.
 
-    ``error`` is the first OSError of a call. It is kept, because torch does not always report it. ``sizes`` contains
-    the sizes of the opened files in bytes. ``checksum`` is the CRC-32 of a file named in ``summed``, as written or
-    read; None without such a file.
+    ``error`` is the first OSError of a call. It is recorded, because torch does not always report it. ``sizes`` is
+    {file name: size of the opened file in bytes}. ``checksum`` is the CRC-32 of a file named in ``summed``, as written
+    or read; None without such a file.
     """
 
     def __init__(self, clock: Clock, summed: Collection[str]) -> None:
@@ -52,7 +51,7 @@ class LibraryOperation:
 
     @contextmanager
     def keeping_errors(self) -> Iterator[None]:
-        """Record the first OSError that is raised in the ``with`` block. All errors are raised again."""
+        """In the ``with`` block, record the first OSError. All errors are raised again."""
         try:
             yield
         except OSError as error:
@@ -61,8 +60,9 @@ class LibraryOperation:
 
     @contextmanager
     def call(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time a short call in the ``with`` block. If a thread is inside `work`, its time already includes this
-        call.
+        """Time a short call in the ``with`` block as the phase ``phase``. ``name`` is the file.
+
+        If a thread is inside `work`, the call is not timed separately, because the time of `work` includes it.
         """
         with self._lock, ExitStack() as piece, self.keeping_errors():
             if not self._inside:
@@ -72,7 +72,7 @@ class LibraryOperation:
 
     @contextmanager
     def work(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time the work of a thread in the ``with`` block.
+        """Time the work of a thread in the ``with`` block as the phase ``phase``. ``name`` is the file.
 
         If several threads work concurrently, the time from the first start to the last end counts once.
         """
@@ -99,7 +99,10 @@ class WatchedFiles(LibraryOperation, FileSystem):
 
     @contextmanager
     def create_stream(self, path: FilePath, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open a file for the library's writer or reader. Its buffer has the file system's block size."""
+        """Open a file for the library's writer or reader.
+
+        The size of the file's buffer is the block size of the file system.
+        """
         name = Path(path).name
         with self.call("open", name):
             raw = _WatchedFile(path, mode, self, summed=name in self._summed)
@@ -113,9 +116,9 @@ class WatchedFiles(LibraryOperation, FileSystem):
                 yield stream
 
     def open(self, path: FilePath, mode: str = "r") -> IO[Any]:
-        """Open a file like the built-in `open`, and time each call on it.
+        """Open a file like the built-in `open`, and time each call on the file.
 
-        Used for library code that does not use a file system object.
+        This method is for library code that does not use a file system object.
         """
         name = Path(path).name
         with self.call("open", name):
@@ -150,7 +153,10 @@ class _WatchedFile(io.FileIO):
             watch.checksum = 0
 
     def write(self, data: Buffer) -> int:
-        """Write at most 64 MiB of ``data``. Return the number of bytes written; the caller writes the rest."""
+        """Write at most 64 MiB of ``data``. Return the number of bytes written.
+
+        The caller writes the remaining bytes.
+        """
         view = memoryview(data).cast("B")[:_PIECE_BYTES]
         with self._watch.keeping_errors():
             count = super().write(view)
@@ -172,7 +178,7 @@ class _WatchedFile(io.FileIO):
 
 
 class _FileOfCalls(_WatchedFile):
-    """A watched file whose calls are timed separately, because it stays open while other files are used."""
+    """A watched file whose calls are timed one by one, because the file remains open while other files are used."""
 
     def write(self, data: Buffer) -> int:
         """Write at most 64 MiB of ``data`` as a timed call. Return the number of bytes written."""

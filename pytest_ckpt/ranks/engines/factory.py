@@ -1,4 +1,4 @@
-"""Creates the engine that a task names, and loaders of several shards. Only here is an engine's library imported."""
+"""Creates the engine that a task names, and loaders of several shards. Only this module imports an engine's library."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class ShardsInTurn:
-    """A loader of several shards (the files of one rank each), one after the other.
+    """A loader of several shards, one after the other. A shard is the files of one rank.
 
-    ``makers`` contains a function for each shard that creates its loader. If it is empty, this rank loads nothing. The
-    next loader is created outside the timed part, after the previous loader has freed its memory.
+    ``makers`` contains one function for each shard, which creates the shard's loader. If ``makers`` is empty, this rank
+    loads nothing. The loader of the next shard is created outside the timed part, after the previous loader has freed
+    its memory.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Loader]]) -> None:
@@ -43,7 +44,7 @@ class ShardsInTurn:
         return len(self._steps)
 
     def expect(self, checkpoint: int) -> None:
-        """Announce the checkpoint of the next load to the current loader, and to each later loader."""
+        """Announce the checkpoint of the next load to the current loader and to each later loader."""
         self._checkpoint = checkpoint
         if self._loader is not None:
             expect(self._loader, checkpoint)
@@ -51,7 +52,7 @@ class ShardsInTurn:
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the data of load step ``step``, which is a step of one shard. Return the number of tensor bytes read.
 
-        Return 0 after this rank's last step, when only ranks with more shards still load.
+        If this rank has no such step, because other ranks load more shards, return 0.
         """
         self._done = step if step < len(self._steps) else None
         if self._done is None or self._loader is None:
@@ -59,7 +60,10 @@ class ShardsInTurn:
         return self._loader.load(committed, self._steps[step][1], clock)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the data of the last step. If the shard is complete, create the next shard's loader."""
+        """Compare the data of the last step with the expected content.
+
+        If the last step completed a shard, create the loader of the next shard.
+        """
         if self._done is None or self._loader is None:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         check = self._loader.verify(checkpoint)
@@ -103,8 +107,8 @@ def engine_maker(reference: str) -> Maker:
 def content_of(task: Task, shard: RankLayout, *, constant: bool = False, aside: str = "") -> Content:
     """Return the content of a shard's files.
 
-    If ``aside`` is not empty, the content differs from the subject's own content. If ``constant``, all pages are equal.
-    If the task has a codec, the content compresses like a training state.
+    If ``aside`` is not empty, the content differs from the subject's usual content. If ``constant``, all pages are
+    equal. If the task has a codec, the content compresses like a training state.
     """
     return Content(
         content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject)),
@@ -125,8 +129,9 @@ def create_engine(
     *,
     plain: bool = False,
 ) -> Engine:
-    """Create and return the engine of a shard. If the task has a codec, the engine compresses, unless ``plain`` is
-    set.
+    """Create and return the engine of a shard.
+
+    If the task has a codec, the engine compresses its files. If ``plain``, the engine never compresses.
     """
     engine: Engine = engine_maker(task.make)(
         shard=shard, content=content, group=group, activity=activity, options=options

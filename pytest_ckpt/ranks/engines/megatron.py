@@ -1,16 +1,15 @@
-"""Engine ``megatron``: writes the same files in the same order as megatron-core 0.16.1, and commits them in the same
-way.
+"""Engine ``megatron``: writes the same files as megatron-core 0.16.1 in the same order, and uses the same commit.
 
 The calls come from a recorded trace; Megatron itself is not used. The large files are files of
-torch.distributed.checkpoint, two for each rank. Here the library writes them in two threads; Megatron uses two
-processes.
+torch.distributed.checkpoint, two for each rank. In this engine the library writes them in two threads; Megatron uses
+two processes.
 
 Rank 0 writes `common.pt` first. After `.metadata` it writes `metadata.json`, then the tracker, a file with the number
 of the newest checkpoint. In Megatron the training loop writes the tracker. Megatron does not fsync these three files.
-As with every engine, the missing fsyncs follow within the timed part and before the commit.
+As in every engine, pytest-ckpt adds the missing fsyncs within the timed part and before the commit.
 
-Here the tracker is in the checkpoint's directory, so it is a new file in each checkpoint. POINTER tests whether a
-tracker is overwritten correctly.
+In this engine the tracker is in the checkpoint's directory, so it is a new file in each checkpoint. The requirement
+POINTER tests whether a tracker is overwritten correctly.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class MegatronEngine(DcpEngine):
 
 
 def _small(checkpoint: int) -> dict[str, bytes]:
-    """Return {name: content} of a checkpoint's small files. Their sizes are the same as in the trace."""
+    """Return {name: content} of a checkpoint's small files. The sizes of the files are the sizes in the trace."""
     common = io.BytesIO()
     torch.save({"iteration": checkpoint, "checkpoint_version": 3.0, "args": "a job's arguments"}, common)
     version = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}

@@ -32,8 +32,9 @@ MAXIMUM_FAULTS_OF_RANK = 20
 class Clock:
     """Times the phases of one operation on one rank, and reports the phases as the rank's activity.
 
-    ``left_out_seconds`` is excluded time, in which an engine worked after the last byte had arrived.
-    ``stalled_seconds`` is the time in which requests waited for this process, not for the storage.
+    ``phases`` is {phase: seconds}. ``left_out_seconds`` is excluded time, in which an engine worked after the last byte
+    had been received. ``stalled_seconds`` is the time in which requests waited for this process and not for the
+    storage.
     """
 
     activity: Activity
@@ -58,8 +59,8 @@ class Clock:
         """Record the end of one pass of reads.
 
         ``stalled_seconds`` is the time in which reads waited for a free buffer. ``late_seconds`` is the time of
-        comparisons after the last byte had arrived. After the last pass, the time of comparisons is excluded. After
-        any other pass it counts as a stall, because the next reads waited for the comparisons.
+        comparisons after the last byte had been received. After the last pass, ``late_seconds`` is excluded from the
+        operation. After any other pass, it counts as a stall, because the next reads waited for the comparisons.
         """
         if is_last:
             self.leave_out("read", late_seconds)
@@ -73,8 +74,9 @@ class Clock:
 
 
 def write_in_order(draft: Draft, clock: Clock, name: str, write: Callable[[Sink], object]) -> int:
-    """Create the file ``name`` through ``write``, which writes it in order, and make it durable. Return its size in
-    bytes.
+    """Create the file ``name``, let ``write`` write its content in order, and make the file durable.
+
+    Return the size of the file in bytes.
     """
     sink = draft.create(name, None)
     try:
@@ -88,7 +90,7 @@ def write_in_order(draft: Draft, clock: Clock, name: str, write: Callable[[Sink]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalFault:
-    """A fault in a file, as an engine reports it: without rank, host and checkpoint."""
+    """A fault in a file, as an engine reports it. Rank, host and checkpoint are added later."""
 
     kind: FaultKind
     file: str
@@ -107,9 +109,10 @@ class LocalFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """The result of comparing loaded data with the expected content.
+    """The result of a comparison of loaded data with the expected content.
 
-    It contains the number of compared tensor bytes, the number of faults, and the first faults.
+    ``bytes_checked`` is the number of compared tensor bytes. ``fault_count`` is the number of faults, and ``faults``
+    are the first faults.
     """
 
     bytes_checked: int
@@ -119,8 +122,9 @@ class Comparison:
 
 @dataclass(slots=True)
 class FirstFaults:
-    """Collects the results of comparisons from several threads: counts, and the first faults in the order of their
-    requests.
+    """Collects the results of comparisons from several threads.
+
+    The results are counts and the first faults, in the order of the requests that read the data.
     """
 
     checked: int = 0
@@ -129,10 +133,10 @@ class FirstFaults:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, place: tuple[int, ...], faults: Iterable[LocalFault], *, count: int, checked: int = 0) -> None:
-        """Add the result of one request. ``place`` is its position in the order of requests.
+        """Add the comparison of one request's data. ``place`` is the position of the request in the order of requests.
 
-        ``faults`` are its first faults, ``count`` is the number of its faults, and ``checked`` the number of compared
-        tensor bytes.
+        ``faults`` are the first faults of the request, and ``count`` is the number of all its faults. ``checked`` is
+        the number of compared tensor bytes.
         """
         with self._lock:
             self.checked += checked
@@ -143,13 +147,13 @@ class FirstFaults:
             del self._faults[MAXIMUM_FAULTS_OF_RANK:]
 
     def comparison(self) -> Comparison:
-        """Return the results so far."""
+        """Return the combined result of all added comparisons."""
         faults = tuple(fault for _, fault in self._faults)
         return Comparison(bytes_checked=self.checked, fault_count=self.count, faults=faults)
 
 
 class Loader(Protocol):
-    """Loads the files of checkpoints in steps. Raises the OSErrors of the storage."""
+    """Loads the files of checkpoints in steps. The methods raise the OSErrors of the storage."""
 
     def load_steps(self) -> int:
         """Return the number of steps in which this rank loads a checkpoint. Clocks are stopped between steps."""
@@ -158,7 +162,7 @@ class Loader(Protocol):
         """Read the data of load step ``step`` (from 0). Return the number of tensor bytes read."""
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the data of the last step with the expected content, outside the timed part."""
+        """Compare the data of the last step with the expected content. This is outside the timed part."""
 
     def release(self) -> None:
         """Free the memory of the loaded data and the expected content."""
@@ -168,61 +172,65 @@ class ComparingLoader(Loader, Protocol):
     """A loader that compares data while it reads."""
 
     def expect(self, checkpoint: int) -> None:
-        """Prepare the expected content for the next load, of checkpoint number ``checkpoint``. Call this outside the
-        timed part.
+        """Prepare the expected content for the next load, which loads checkpoint number ``checkpoint``.
+
+        This method must be called outside the timed part.
         """
 
 
 def expect(loader: Loader, checkpoint: int) -> None:
-    """If the loader compares data while it reads, announce the checkpoint of the next load. Call this outside the timed
-    part.
+    """Announce the checkpoint of the next load to a loader that compares data while it reads.
+
+    Other loaders are not affected. This function must be called outside the timed part.
     """
     if hasattr(loader, "expect"):
         cast("ComparingLoader", loader).expect(checkpoint)
 
 
 def expect_parts(engine: Engine, store: Store) -> None:
-    """If the store accepts an object in parts, let the engine allocate buffers for such parts.
+    """If the store accepts objects in parts, let the engine allocate buffers for such parts.
 
-    Call this outside the timed part. An engine without its own buffers is not affected.
+    An engine without its own buffers is not affected. This function must be called outside the timed part.
     """
     if hasattr(store, "part_bytes") and hasattr(engine, "expect_parts"):
         engine.expect_parts(store.part_bytes)
 
 
 class Engine(Loader, Protocol):
-    """Saves and loads the files of one rank. Raises the OSErrors of the storage."""
+    """Saves and loads the files of one rank. The methods raise the OSErrors of the storage."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
-        """Store the arguments, without generating content."""
+        """Store the arguments. No content is generated."""
 
     def facts(self) -> dict[str, str]:
         """Return the engine's facts for the report, such as versions and I/O modes. All ranks call this together."""
 
     def fill(self, checkpoint: int) -> None:
-        """Prepare the content of checkpoint number ``checkpoint``. Call this outside the timed part."""
+        """Prepare the content of checkpoint number ``checkpoint``. It must be called outside the timed part."""
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Write every file of this rank and make it durable.
+        """Write every file of this rank and make the files durable.
 
-        If the engine's library commits the checkpoint, the committing rank returns the proof. Otherwise return None.
+        If the engine's library commits the checkpoint, the rank that commits returns the proof. Otherwise the result is
+        None.
         """
 
 
 class StatefulEngine(Engine, Protocol):
-    """An engine with access to the state in memory that it saves."""
+    """An engine that gives access to the state in memory that it saves."""
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory of the state, which a training step changes. A copy for a background save is not
-        included.
+        """Return the memory of the state, which a training step changes.
+
+        Memory of a copy for a background save is not included.
         """
 
 
 class StagingEngine(StatefulEngine, Protocol):
     """An engine that can save a copy of its state, so that training can change the state during the save.
 
-    The engine saves a copy only if ``options.stages`` is set. In the table of engines, the column ``stages`` marks
-    the engines that can save a copy.
+    The engine saves a copy only if ``options.stages`` is set. In the table of engines, the column ``stages`` marks the
+    engines that can save a copy.
     """
 
     def stage(self) -> int:
@@ -232,21 +240,24 @@ class StagingEngine(StatefulEngine, Protocol):
 def state_of(engine: Engine) -> Sequence[Bytes]:
     """Return the memory that a simulated training step changes: the engine's state.
 
-    If the engine gives no access to its state, return separate memory of 1 MiB.
+    If the engine gives no access to its state, return other memory of 1 MiB.
     """
     state = cast("StatefulEngine", engine).state() if hasattr(engine, "state") else ()
     return state or (np.ones(_STAND_IN_BYTES, dtype=np.uint8),)
 
 
 def staging(engine: Engine) -> StagingEngine:
-    """Return ``engine`` typed as a StagingEngine. Raises TypeError if it cannot copy its state."""
+    """Return ``engine``, typed as a StagingEngine. Raises TypeError if the engine cannot copy its state."""
     if not (hasattr(engine, "stage") and hasattr(engine, "state")):
         raise TypeError(f"{type(engine).__name__} cannot copy its state, which a save in the background needs")
     return cast("StagingEngine", engine)
 
 
 def joined_facts(facts: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join the facts of all ranks. If a fact differs between ranks, list all its values."""
+    """Join the facts of all ranks: {name: text}.
+
+    If ranks have different texts for a name, the result contains all these texts.
+    """
     answers: dict[str, list[str]] = {}
     for of_rank in facts:
         for name, answer in of_rank.items():

@@ -1,13 +1,16 @@
-"""Engine ``replay``: repeats the file operations of a recorded job, with generated content that every load compares.
+"""Engine ``replay``: repeats the file operations of a recorded job with generated content.
+
+Every load compares the content.
 
 Each rank repeats the calls of one recorded rank: its writes with their offsets and lengths, its fsyncs and its renames.
-Each thread of the recorded rank is replayed by one thread. The ranks wait for each other where the job's ranks did.
+For each thread of the recorded rank, one thread repeats the calls. The ranks wait for each other at the points where
+the ranks of the recorded job waited.
 
-For each file we add one call, which makes the file durable. The call is within the timed part and before the commit.
-We add it even if the job has fsynced the file.
+pytest-ckpt adds one call for each file, which makes the file durable. The call is within the timed part and before the
+commit. It is added even if the job has fsynced the file.
 
-If pauses are replayed, a thread sleeps before a call for as long as the job's thread did other work before this
-call.
+If pauses are replayed, a thread sleeps before a call. The sleep is as long as the other work of the recorded thread
+before this call.
 
 For a background save, a thread writes a copy of the state, even if the recorded job made no copy.
 """
@@ -49,7 +52,7 @@ _SHORTEST_PAUSE_US = 1_000
 
 
 class ReplayEngine:
-    """An engine that keeps all bytes of a rank's files in memory, as a training process does."""
+    """An engine that keeps all bytes of a rank's files in memory, like a training process."""
 
     def __init__(
         self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
@@ -70,7 +73,7 @@ class ReplayEngine:
         self._added_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return the facts of the recorded job, how its calls are replayed, and how long the added calls took."""
+        """Return facts on the recorded job, on the replay of its calls, and on the duration of the added calls."""
         added = longest_seconds(self._group, self._added_seconds)
         ranks = self._pattern.ranks
         several = ranks > 1 and self._group.size > ranks
@@ -115,7 +118,10 @@ class ReplayEngine:
         return copy_state(copies, list(self._data.values()), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Make the recorded calls, phase by phase. Then let the store make the written files durable."""
+        """Make the recorded calls, one phase of the recorded save after the other.
+
+        Then let the store make the written files durable.
+        """
         data = self._copy if self._is_staged else self._data
         calls = cast("ReplayDraft", draft).replay(self._files, data)
         try:
@@ -132,7 +138,7 @@ class ReplayEngine:
         self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
 
     def load_steps(self) -> int:
-        """Return 1: all data are loaded before they are compared."""
+        """Return 1, because all data are loaded before they are compared."""
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
@@ -176,9 +182,9 @@ class ReplayEngine:
         self._data, self._copy, self._loaded = {}, {}, {}
 
     def _perform(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
-        """Make the calls of one phase of a save, with one thread for each thread of the recorded job (lane).
+        """Make the calls of one phase of a save.
 
-        ``steps`` are sorted by lane.
+        ``steps`` are the calls, sorted by lane (a thread of the recorded job). One thread makes the calls of each lane.
         """
         lanes = [list(of_lane) for _, of_lane in groupby(steps, key=lambda step: step.lane)]
         if len(lanes) == 1:
@@ -199,9 +205,10 @@ class ReplayEngine:
             calls.make(step)
 
     def _in_pieces(self, steps: Sequence[Step]) -> Iterator[Step]:
-        """Yield the steps, with their pauses if pauses are replayed.
+        """Yield the steps, including their pauses if pauses are replayed.
 
-        If a step has several calls, its pause is divided among them. Pauses below 1 ms are left out.
+        If a step has several calls, the step is divided and its pause is divided equally among the pieces. Pauses below
+        1 ms are left out.
         """
         for step in steps:
             pieces = min(step.count, step.pause_us // _SHORTEST_PAUSE_US) if self._has_pauses else 0
@@ -223,7 +230,10 @@ class ReplayEngine:
         return TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=list(self._files).index(number))
 
     def _read(self, committed: CommittedCheckpoint, number: int, clock: Clock) -> Bytes | LocalFault:
-        """Read a file in requests of the job's read size. Return its bytes; if its length is wrong, return a fault."""
+        """Read a file in requests of the size that the job used, and return its bytes.
+
+        If the length of the file is wrong, return a fault.
+        """
         file = self._files[number]
         piece = self._pattern.read_bytes or _READ_BYTES
         source = committed.file(file.name)

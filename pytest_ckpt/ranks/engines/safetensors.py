@@ -1,14 +1,14 @@
 """Engine ``safetensors``: writes and reads Hugging Face's file format with the safetensors library.
 
-Each rank keeps its state in memory. The library serialises a complete file in one call, and creates all tensors of a
-file in one call. The store writes one file after the other, each with one write and one fsync, like torch's
-HuggingFaceStorageWriter.
+Each rank keeps its state in memory. In a save, the library serialises a complete file in one call. In a load, it
+creates all tensors of a file in one call. The store writes one file after the other, each with one write and one fsync,
+like torch's HuggingFaceStorageWriter.
 
 After its own files, rank 0 writes the index, which lists the file of each tensor. The layout defines the content of the
-index, so rank 0 does not wait for other ranks. We add the fsync of the index.
+index, so rank 0 does not wait for other ranks. pytest-ckpt adds the index and its fsync.
 
-Files are read, not mapped into memory. If a read fails, it raises an error with an errno and the file's name. If a page
-of a mapped file could not be read, the kernel would kill the process.
+Files are read and are not mapped into memory. A failed read raises an error with an errno and the file's name. If a
+page of a mapped file could not be read, the kernel would kill the process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 class SafetensorsEngine:
-    """An engine that keeps the rank's complete state in memory, as a training process does."""
+    """An engine that keeps the rank's complete state in memory, like a training process."""
 
     def __init__(self, shard: RankLayout, content: Content, group: Group, options: EngineOptions) -> None:
         self._shard, self._content, self._group, self._options = shard, content, group, options
@@ -78,7 +78,7 @@ class SafetensorsEngine:
         self._added_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return the library's version, how it is called, and how long the added write of the index took."""
+        """Return the library's version, how the library is called, and the duration of the added write of the index."""
         added = longest_seconds(self._group, self._added_seconds)
         return {
             "safetensors": __version__,
@@ -101,9 +101,9 @@ class SafetensorsEngine:
         return self._whole.stage()
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Write the files one after the other, then on rank 0 the index.
+        """Write the files one after the other. Rank 0 then writes the index.
 
-        Each file is durable before the next one is begun.
+        Each file is durable before the next file is begun.
         """
         for file in self._files:
             self._sizes[file.name] = write_in_order(draft, clock, file.name, partial(self._write, file))
@@ -114,15 +114,15 @@ class SafetensorsEngine:
         self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
 
     def load_steps(self) -> int:
-        """Return 1: all data are loaded before they are compared."""
+        """Return 1, because all data are loaded before they are compared. Also compute the expected index."""
         self._compute_index()
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the index, then the files one after the other. Return the number of tensor bytes read.
 
-        If a file cannot be parsed, this is a fault, not an error. If the index is wrong for this rank's tensors, a job
-        could not find them. This is also a fault, and no file is loaded.
+        If a file cannot be parsed, a fault is recorded and no error is raised. If the index does not list the correct
+        file of each of this rank's tensors, a fault is recorded and no file is loaded.
         """
         self.release()
         source = committed.file(INDEX)
@@ -168,8 +168,9 @@ class SafetensorsEngine:
         sink.write(bytes_of_file(stored, METADATA))
 
     def _read_index(self, source: ReadableFile) -> LocalFault | None:
-        """Read the index. Return a fault if a job could not find this rank's tensors with the index; None
-        if it could.
+        """Read the index.
+
+        Return a fault if a job could not locate this rank's tensors through the index; otherwise None.
         """
         size, written = source.size, len(self._index)
         if size != written:
@@ -188,7 +189,7 @@ class SafetensorsEngine:
         return self._read_tensors(file, source) if self._options.parts == 1 else self._read_part(file, source)
 
     def _read_tensors(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Return the bytes of the tensors that the library creates from a file, by tensor name.
+        """Return {tensor name: bytes} of the tensors that the library creates from a file.
 
         If the library cannot read the file, return a fault.
         """
@@ -208,9 +209,9 @@ class SafetensorsEngine:
         return {tensor.name: _bytes(arrays[name]) for name, tensor in written.items()}
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Return the bytes of this reader's part of every tensor, by tensor name.
+        """Return {tensor name: bytes} of the part of every tensor that this reader loads.
 
-        The header of the file contains the offsets. If the file has a wrong header or length, return a fault.
+        The header of the file contains the offsets. If the header or the length of the file is wrong, return a fault.
         """
         size = source.size
         end = header_end(_read_at(source, 0, min(LENGTH_BYTES, size)))
@@ -237,7 +238,7 @@ class SafetensorsEngine:
     def _refused(self, file: ShardFile, size: int, header: int | None, error: Exception) -> LocalFault:
         """Return a fault for a file whose length or content is wrong.
 
-        ``header`` is the offset of the file's tensors, None if it is unknown. ``error`` is the reason.
+        ``header`` is the offset of the tensors in the file; None if it is unknown. ``error`` is the reason.
         """
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = self._sizes.get(file.name) or (header or 0) + file.bytes
@@ -249,7 +250,7 @@ class SafetensorsEngine:
 
 
 def _read_at(source: ReadableFile, offset: int, count: int) -> bytes:
-    """Return ``count`` bytes from ``offset`` on. If the file ends earlier, return fewer bytes."""
+    """Return ``count`` bytes, beginning at ``offset``. If the file ends earlier, return fewer bytes."""
     if count <= 0:
         return b""
     buffer_file = io.BytesIO()

@@ -1,11 +1,11 @@
 """Pure functions for the header of a safetensors file and for the index of a checkpoint.
 
-A file begins with its header: eight bytes that contain the header's length, then JSON, padded with spaces. The tensors
-follow. Source: https://huggingface.co/docs/safetensors/index#format. The functions compare a header with the expected
-header, byte by byte, and return the offsets of tensors.
+A file begins with its header: eight bytes that contain the length of the JSON, then the JSON, padded with spaces. The
+tensors follow. Source: https://huggingface.co/docs/safetensors/index#format. The functions compare a header with the
+expected header, byte by byte, and return the offsets of tensors.
 
-The index maps each tensor name to one file, in the format of Hugging Face's writers. Several ranks may have parts of
-the same tensor, so each rank's part has a separate name.
+The index contains the file name of each tensor, in the format of Hugging Face's writers. Several ranks may have parts
+of the same tensor, so each rank's part has a separate name.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _METADATA_KEY = "__metadata__"
 def header_end(first: bytes) -> int | None:
     """Return the offset at which the tensors begin in a file; None if the header's length is invalid.
 
-    ``first`` contains at least the first eight bytes of the file.
+    ``first`` are the first bytes of the file. If they are fewer than eight bytes, return None.
     """
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     return LENGTH_BYTES + length if len(first) >= LENGTH_BYTES and length <= MAXIMUM_HEADER_BYTES else None
 
 
 def places_in(header: bytes, written: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return the offset of each tensor, by its name in the file. Offsets are counted from the end of the header.
+    """Return {name in the file: offset} of the tensors in a file. Offsets are counted from the end of the header.
 
     ``written`` are the tensors that were saved. Raises ValueError if ``header`` is not the header of these tensors.
     """
@@ -78,12 +78,12 @@ def _begin(entry: Any) -> int:
 
 
 def stored_name(tensor: str, rank: int) -> str:
-    """Return the name of a rank's part of a tensor in files."""
+    """Return the name that a rank's part of a tensor has in files."""
     return f"{tensor}/rank{rank}"
 
 
 def files_of_tensors(shard: RankLayout) -> dict[str, str]:
-    """Return which file contains each tensor of a rank. Keys are the tensors' names in files, values are file names."""
+    """Return {name of a tensor in files: file name} for all tensors of a rank."""
     files = shard_files(shard, SAFETENSORS_FILES)
     return {stored_name(tensor.name, shard.rank): file.name for file in files for tensor in file.tensors}
 
@@ -99,9 +99,7 @@ def index_of(shard: RankLayout) -> bytes:
 
 
 def weight_map(index: bytes) -> Mapping[str, Any]:
-    """Return the file name of each tensor, as an index lists it. Raises ValueError if ``index`` is not a
-    valid index.
-    """
+    """Return {tensor name: file name}, as an index lists them. Raises ValueError if ``index`` is not a valid index."""
     try:
         document = json.loads(index)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Engine ``torch``, the reference engine: torch.save writes the state, and torch.load reads it with weights_only."""
+"""Engine ``torch``, the reference engine: torch.save writes the state, torch.load reads it with weights_only."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 class _Output:
-    """The file object for torch.save. It keeps the OSError of a failed write, because torch may raise another error
-    instead.
+    """The file object for torch.save.
+
+    It keeps the OSError of a failed write, because torch may raise another error instead.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -59,7 +60,7 @@ class TorchEngine:
         self._loaded: Loaded = {}
 
     def facts(self) -> dict[str, str]:
-        """Return torch's version and how it is called."""
+        """Return torch's version, and a description of how this engine calls torch."""
         return {
             "torch": torch.__version__,
             "save": "torch.save to an unbuffered file, fsync",
@@ -85,13 +86,13 @@ class TorchEngine:
         self._whole.saved()
 
     def load_steps(self) -> int:
-        """Return 1: all data are loaded before they are compared."""
+        """Return 1, because all data are loaded before they are compared."""
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Load the files one after the other. Return the number of tensor bytes loaded.
 
-        If torch cannot read a file, this is a fault, not an error.
+        If torch cannot read a file, a fault is recorded, and no error is raised.
         """
         self.release()
         self._loaded = load_files(self._files, committed, clock, self._tensors_of)
@@ -142,9 +143,10 @@ class TorchEngine:
         return loaded  # type: ignore[no-any-return]
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, torch.Tensor] | LocalFault:
-        """Return this reader's part of every tensor, by tensor name; if the file is too short, return a fault.
+        """Return {tensor name: data}, where the data are this reader's part of the tensor.
 
-        torch's reader finds the offsets of the tensors in the file.
+        Several readers may share a file. Each of these readers reads a part of every tensor. torch's file reader finds
+        the offsets of the tensors in the file. If the file is too short, return a fault.
         """
         container = torch._C.PyTorchFileReader(cast("Any", source))
         # Records are numbered in the order in which the tensors were saved.

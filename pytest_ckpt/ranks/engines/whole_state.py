@@ -1,6 +1,7 @@
-"""A rank's state in memory, as in a training process: it is filled, copied for a save, and compared after a load.
+"""A rank's state in memory, as in a training process.
 
-`CompleteState` is for engines whose library accepts tensors; ``Array`` is the library's tensor type.
+The state is filled, copied for a save, and compared after a load. `CompleteState` is for engines whose library accepts
+tensors. The type variable ``Array`` is the library's tensor type.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ def threads_of(group: Group) -> int:
 
 
 def share_of_cores(own: int, of_ranks: Sequence[Collection[int]]) -> int:
-    """Return the number of cores that this rank uses for its copy, at least 1 and at most ``own``.
+    """Return the number of cores that this rank uses to copy its state, at least 1 and at most ``own``.
 
-    ``own`` is the number of cores that this rank may use. ``of_ranks`` are the cores that each rank of the host may
-    use. The cores of all ranks together are divided equally among the ranks.
+    ``own`` is the number of cores that this rank may use. ``of_ranks`` contains, for each rank of the host, the cores
+    that the rank may use. The union of these cores is divided equally among the ranks.
 
-    A job copies in the same way: the stager of torch.distributed.checkpoint (DefaultStager) calls ``Tensor.copy_`` in
-    one thread. On a CPU, this call divides a tensor among `torch.get_num_threads` threads, by default one per core. If
-    torchrun starts a job without OMP_NUM_THREADS, it has only one thread and copies more slowly.
+    A training job copies in the same way: the stager of torch.distributed.checkpoint (DefaultStager) calls
+    ``Tensor.copy_`` in one thread. On a CPU, this call divides a tensor among `torch.get_num_threads` threads, by
+    default one per core. If torchrun starts a job without OMP_NUM_THREADS, the job has only one thread per process and
+    copies more slowly.
     """
     return max(1, min(own, len(frozenset().union(*of_ranks)) // len(of_ranks)))
 
@@ -82,8 +84,8 @@ def copy_state(copies: Sequence[Bytes], sources: Sequence[Bytes], threads: int) 
 def _pieces(span: tuple[int, int], ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Yield (index, start, stop) for each memory that contains a part of the byte range ``span``.
 
-    ``ends`` are the end offsets of the memories, which are placed end to end. ``start`` and ``stop`` are offsets in a
-    memory.
+    The memories are placed end to end, and ``ends`` are the offsets of their ends. ``span`` is (first offset, offset
+    after the last byte). ``start`` and ``stop`` are offsets in the memory with this index.
     """
     begin = 0
     for number, end in enumerate(ends):
@@ -97,9 +99,10 @@ Array = TypeVar("Array")
 
 
 class CompleteState(Generic[Array]):
-    """The tensors of ``files``, by file name and tensor name. If the options have ``stages``, there is also a copy.
+    """The state of a rank: {file name: {tensor name: tensor}}. If the options have ``stages``, a copy exists too.
 
-    ``empty`` creates a tensor, ``bytes_of`` returns its memory. The first call of `fill` creates the tensors.
+    ``empty`` creates a tensor. ``bytes_of`` returns the memory of a tensor. The first call of `fill` creates the
+    tensors.
     """
 
     def __init__(
@@ -140,8 +143,9 @@ class CompleteState(Generic[Array]):
         return copy_state(self._memory(self.copy), self._memory(self.state), self._options.copy_threads)
 
     def to_save(self) -> Mapping[str, Mapping[str, Array]]:
-        """Return the tensors that the current save writes. If `stage` was called, this is the copy; if not,
-        the state.
+        """Return the tensors that the current save writes.
+
+        If `stage` was called for this save, the tensors are those of the copy. If not, they are those of the state.
         """
         return self.copy if self.is_staged else self.state
 
@@ -171,9 +175,9 @@ def load_files(
     clock: Clock,
     read: Callable[[ShardFile, ReadableFile], Mapping[str, Bytes] | LocalFault],
 ) -> Loaded:
-    """Load files one after the other. Return the result of ``read`` for each file, by file name.
+    """Load files one after the other. Return {file name: result of ``read``}.
 
-    ``read`` loads one file. It returns the bytes of the file's tensors by tensor name, or a fault.
+    ``read`` loads one file. It returns {tensor name: bytes of the tensor}, or a fault.
     """
     loaded: Loaded = {}
     for file in files:

@@ -1,7 +1,8 @@
 """The current activity of a rank, which the rank reports to the controller.
 
-Every rank sends reports on its own connection, at intervals from a separate thread. So the controller still receives
-reports if a rank is blocked in a system call, and knows the blocked phase and file.
+In every rank, a separate thread sends reports at intervals, on the rank's own connection. So the controller still
+receives reports if the rank is blocked in a system call. The reports contain the phase and the file of the blocked
+call.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ _MAXIMUM_SECONDS = 30.0
 def beat_seconds(deadline_seconds: float) -> float:
     """Return the seconds between a rank's reports: a sixth of ``deadline_seconds``, but at least 0.1 and at most 30.
 
-    Several reports are due within the deadline, so one late report is not taken for a blocked rank.
+    ``deadline_seconds`` is the time without progress after which a rank counts as blocked. Several reports are due
+    within this time, so one late report does not make a rank count as blocked.
     """
     return max(0.1, min(_MAXIMUM_SECONDS, deadline_seconds / 6))
 
 
 class Activity:
-    """The activity of one lane of a rank: the current operation, phase and file, and the number of bytes transferred.
+    """The activity of one lane of a rank: the operation, phase, file, and number of bytes transferred.
 
     A lane is a sequence of work. Every rank has a main lane. Concurrent work, such as a background save, has a separate
-    lane, so both activities are reported.
+    lane, and each lane is reported.
     """
 
     def __init__(self, name: str = "", rank: _Rank | None = None) -> None:
@@ -81,9 +83,9 @@ class Activity:
         return lane
 
     def begin(self, operation: OperationRef | None, phase: Phase = "") -> None:
-        """Enter an operation, and report it immediately: a rank that is killed later cannot report it.
+        """Enter an operation, and report it immediately, because a rank that is killed later cannot report it.
 
-        ``operation`` is None if the rank is between operations. ``phase`` is the first phase.
+        ``operation`` is None if the rank is between operations. ``phase`` is the first phase of the operation.
         """
         self.operation, self.phase, self.file, self.waiting = operation, phase, "", False
         self.report_activity()
@@ -108,27 +110,27 @@ class Activity:
         self.phase, self.file = "", ""
 
     def fails_at(self, file: str, phase: Phase | None = None) -> None:
-        """Record the file of a failed call, if the current phase covers several files. Only the first failed call is
-        recorded.
+        """Record the file of a failed call, if the current phase covers several files.
 
-        ``phase`` is the phase of the call, if the current phase covers several phases.
+        Only the first failed call is recorded. ``phase`` is the phase of the failed call, by default the current phase.
         """
         self._rank.failed_in = self._rank.failed_in or (self.name, self.operation, phase or self.phase, file)
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        """Mark during the ``with`` block that this rank waits for other ranks. A delay is then not attributed to this
-        rank.
+        """Mark that this rank waits for other ranks during the ``with`` block.
+
+        Delays are then not attributed to this rank.
         """
         with self._marked(waiting=True):
             yield
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Mark during the ``with`` block that this rank works, although it is inside `wait`.
+        """Mark that this rank works during the ``with`` block, although the block is inside `wait`.
 
-        A call of an engine's library may contain both work and waits for other ranks. So the complete call is inside
-        `wait`, and its known parts of work are inside `work`.
+        A call of an engine's library may contain both work and waits for other ranks. The complete call is then inside
+        `wait`, and those of its parts that are known to be work are inside `work`.
         """
         with self._marked(waiting=False):
             yield
@@ -142,8 +144,9 @@ class Activity:
             self.waiting = before
 
     def forgive(self) -> tuple[Phase, str]:
-        """Discard the record of an expected error, so that the rank can continue. Return the phase and file of the
-        error.
+        """Discard the record of an expected error, so that the rank can continue.
+
+        Return the phase and file of the error.
         """
         _, _, phase, file = self._rank.failed_in or ("", None, self.phase, self.file)
         self._rank.failed_in = None
@@ -151,7 +154,7 @@ class Activity:
         return phase, file
 
     def failed(self, error: BaseException) -> None:
-        """Report to the controller the error that ends this rank."""
+        """Report ``error``, which ends this rank, to the controller."""
         number = getattr(error, "errno", None)
         lane, operation, phase, file = self._rank.failed_in or (self.name, self.operation, self.phase, self.file)
         self.report(

@@ -34,7 +34,7 @@ _END_SECONDS = 60.0
 class Controller:
     """A rank's connection to the controller. Raises NoConnection if the rank cannot connect.
 
-    If the connection ends too early, a separate thread calls ``lost``.
+    ``lost`` is called in a separate thread if the connection ends too early.
     """
 
     def __init__(self, lost: Callable[[], None]) -> None:
@@ -46,7 +46,10 @@ class Controller:
         threading.Thread(target=self._listen, name="controller", daemon=True).start()
 
     def report(self, event: Event) -> None:
-        """Send an event. If a process that this rank forked calls this, write the event to standard error."""
+        """Send an event to the controller.
+
+        In a process that this rank has forked, write the event to standard error instead.
+        """
         if os.getpid() == self._process:
             self._caller.send(event_to_plain(event))
         else:
@@ -69,10 +72,10 @@ class Controller:
         self._caller.set_timeout(seconds)
 
     def finish(self) -> None:
-        """Wait until the controller has received all messages. Messages that are pending when a process ends may be
-        lost.
+        """Wait until the controller has received all messages.
 
-        Raises RuntimeError if the controller does not confirm the messages within 60 s.
+        Without this wait, messages that are still being sent when the process ends may be lost. Raises RuntimeError if
+        the controller does not confirm the messages within 60 s.
         """
         self._caller.send(END)
         if not self._is_over.wait(_END_SECONDS):
@@ -89,10 +92,10 @@ class Controller:
 
 
 class RequestedCommand:
-    """A command that the controller runs. It is requested when this object is created.
+    """A command that the controller runs. The command is requested when this object is created.
 
-    ``at`` is the time of the request. ``received_at`` is the time when the result arrived, None before. Both times are
-    on the clock of `time.perf_counter`.
+    ``at`` is the time of the request. ``received_at`` is the time when the result arrived; it is None before the
+    arrival. Both times are on the clock of `time.perf_counter`.
     """
 
     def __init__(self, controller: Controller, subject: Subject, command: Command) -> None:
@@ -118,10 +121,10 @@ class RequestedCommand:
 
 
 class DelayedRequest(threading.Thread):
-    """A thread that requests a command ``seconds`` after its start, unless `finish` is called earlier.
+    """A thread that requests a command ``seconds`` after the thread's start, unless `finish` is called earlier.
 
-    ``request`` is the requested command; None if there was no request. ``seconds_into`` is the time from the start to
-    the request.
+    ``request`` is the requested command; None if no command was requested. ``seconds_into`` is the time from the
+    thread's start to the request.
     """
 
     def __init__(self, controller: Controller, subject: Subject, command: Command, seconds: float) -> None:
@@ -134,7 +137,7 @@ class DelayedRequest(threading.Thread):
         self.seconds_into = 0.0
 
     def run(self) -> None:
-        """Wait, then request the command unless `finish` was called."""
+        """Wait, then request the command unless `finish` was called during the wait."""
         began = time.perf_counter()
         if not self._over.wait(self._seconds):
             self.request = RequestedCommand(self._controller, self._subject, self._command)

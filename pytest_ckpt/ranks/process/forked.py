@@ -1,9 +1,9 @@
-"""A process that a rank forks in order to kill it. The process has no MPI, and reports its progress by single letters.
+"""A process that a rank forks in order to kill it.
 
-The forked processes of all ranks form a separate group, for engines whose ranks save collectively. The ranks relay the
-messages of this group: in each collective call, every forked process passes a value to its rank. When all values are
-there, the ranks exchange them, and each rank sends all values to its process. A process that waits for a killed process
-is killed too.
+The process has no MPI, and reports its progress by single letters. Some engines save collectively, so the forked
+processes of all ranks form a separate group. The ranks relay the messages of this group. In each collective call, every
+forked process passes a value to its rank. When all ranks have received the values, the ranks exchange them, and each
+rank sends all values to its process. A process that waits for a killed process is killed too.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class ForkedProcess:
     """A forked child process that runs ``work(send, receive, group)``.
 
     ``send(letter)`` sends a letter to the parent. ``receive()`` waits for a letter from the parent and returns it.
-    ``group`` is the group of the children of all ``ranks``. The child is killed if its parent ends. The child
-    never returns into the calling code.
+    ``group`` is the group of the children of all ``ranks``. The child is killed if its parent ends. When ``work``
+    returns or raises an error, the child ends.
     """
 
     def __init__(self, ranks: Group, work: Callable[[Callable[[str], None], Callable[[], str], Group], None]) -> None:
@@ -91,11 +91,11 @@ class ForkedProcess:
         return bool(self._messages)
 
     def next_value(self) -> Any:
-        """Return the value that the waiting child passes in its collective call. Call this once for each value."""
+        """Return the value that the waiting child passes in its collective call. Call this once per collective call."""
         return self._messages.pop()
 
     def answer(self, found: list[Any]) -> None:
-        """Send the child the values of all children, so that its collective call returns."""
+        """Send the values of all children, ``found``, to the child. The child's collective call then returns."""
         with contextlib.suppress(OSError):
             self._connection.send(found)
 
@@ -155,9 +155,10 @@ class ForkedGroup:
         return self._all(value if self.rank == 0 else None)[0]
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send each outgoing buffer to its rank, and fill each incoming buffer with data sent by its rank.
+        """Send each outgoing buffer to a process, and fill each incoming buffer with data that a process has sent.
 
-        Messages between two ranks keep their order.
+        ``outgoing`` contains (rank of receiver, buffer), ``incoming`` contains (rank of sender, buffer). Messages
+        between two processes are received in the order of sending.
         """
         messages = self._all([(rank, bytes(data)) for rank, data in outgoing])
         sent = [[data for to, data in of_rank if to == self.rank] for of_rank in messages]

@@ -16,7 +16,7 @@ _MICROSECONDS = 1_000_000
 
 
 class Group(Protocol):
-    """The protocol of a group: all ranks of a launch.
+    """The protocol of a group of ranks, which contains all ranks of a launch.
 
     All ranks call each method together, except `abort`. If several threads of a rank call methods concurrently, each
     thread needs its own group.
@@ -36,12 +36,12 @@ class Group(Protocol):
 
     @property
     def spans_hosts(self) -> bool:
-        """Whether there are ranks on more than one host."""
+        """Whether the ranks are on more than one host."""
 
     def duplicate(self, activity: Activity) -> Group:
-        """Return a second group of the same ranks, for concurrent work. Its waits are reported to ``activity``.
+        """Return a second group of the same ranks, for concurrent work.
 
-        Call this before the first save.
+        The second group reports its waits to ``activity``. Call this method before the first save.
         """
 
     def wait(self) -> None:
@@ -57,9 +57,10 @@ class Group(Protocol):
         """Return rank 0's value on every rank."""
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send each outgoing buffer to its rank, and fill each incoming buffer with data sent by its rank.
+        """Send each outgoing buffer to a rank, and fill each incoming buffer with data that a rank has sent.
 
-        Messages between two ranks keep their order.
+        ``outgoing`` contains (receiving rank, buffer), ``incoming`` contains (sending rank, buffer). Messages between
+        two ranks are received in the order of sending.
         """
 
     def host_sum(self, value: int) -> int:

@@ -32,9 +32,10 @@ class Files:
 
 
 class HostCache:
-    """Counts and drops the cached pages of this rank's files on its host. All ranks create the object together.
+    """Counts and drops those pages of this rank's files that its host has cached.
 
-    ``probe`` is the name of the method that counts cached pages on this host; None if no method works.
+    All ranks create the object together. ``probe`` is the name of the method that counts cached pages on this host;
+    None if no method works.
     """
 
     def __init__(self, group: Group, activity: Activity, store: Store, subject: str, policy: str = "auto") -> None:
@@ -66,16 +67,17 @@ class HostCache:
         self.wants_proof = self.is_blind or self.is_declared_cold
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
-        """Return (cached bytes, all bytes) of ``files``; None if this host has no probe."""
+        """Return (cached bytes, all bytes) of ``files``. Return None if cached pages cannot be counted on this host."""
         if self.probe is None:
             return None
         counts = [self._store.cached(of.ref, of.names, self.probe) for of in files]
         return sum(c.resident_bytes for c in counts), sum(c.bytes for c in counts)
 
     def caches_more_than(self, share: float, files: Iterable[Files]) -> bool:
-        """Return whether more than this share of the bytes of any one checkpoint is cached; False without a probe.
+        """Return whether more than the fraction ``share`` of any checkpoint in ``files`` is cached.
 
-        Checkpoints are not averaged, because each checkpoint is loaded separately.
+        If cached pages cannot be counted on this host, return False. Checkpoints are not averaged, because each
+        checkpoint is loaded separately.
         """
         counts = [self.resident([of]) for of in files]
         return any(count is not None and count[0] > share * count[1] for count in counts)
@@ -83,7 +85,7 @@ class HostCache:
     def forget_names(self) -> None:
         """Drop file names and attributes from the kernel's caches, because counting cached pages has added them.
 
-        All ranks call this together, immediately before a clock starts.
+        All ranks call this together, immediately before an operation is timed.
         """
         if self._policy == "never" or self.is_declared_cold:
             return
@@ -92,21 +94,19 @@ class HostCache:
         self.names_dropped = bool(dropped) and self.names_dropped is not False
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
-        """Return the results of the cache rule for this host: one result for each of two interpretations of the
-        rule.
+        """Apply the rule on caches to this host. Return one result for each of two interpretations of the rule.
 
-        A result states whether the host must drop its caches before loads. ``rank_bytes`` is this rank's part of a
-        checkpoint. ``operations`` is the number of saved checkpoints.
+        A result states whether the host must drop its caches before loads. ``rank_bytes`` is the size in bytes of this
+        rank's part of a checkpoint. ``operations`` is the number of saved checkpoints.
         """
         return cache_readings(
             self._group.host, memory_of_host()["MemTotal"], self._group.host_sum(rank_bytes), operations
         )
 
     def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
-        """Return the minimum number of bytes that this host moves while ``checkpoints`` checkpoints are saved or
-        loaded.
+        """Return the minimum number of bytes that this host saves or loads with ``checkpoints`` checkpoints.
 
-        ``rank_bytes`` is this rank's part of one checkpoint.
+        ``rank_bytes`` is the size in bytes of this rank's part of one checkpoint.
         """
         memory = memory_of_host()["MemTotal"]
         minimum = self._group.host_sum(rank_bytes) * checkpoints
@@ -166,11 +166,11 @@ def cache_facts(
     storages: Sequence[StorageStack] = (),
     **proofs: Any,
 ) -> CacheFacts:
-    """Return the cache facts of all hosts, combined from the results of their ranks.
+    """Return the facts on the caches of all hosts, combined from the results of their ranks.
 
-    ``methods`` are the methods that dropped caches. ``probes`` are the methods that counted cached pages, None for a
-    host without a probe. ``worst`` is the largest fraction of a load that was cached. ``proofs`` contains other
-    evidence that loads were not cached.
+    ``methods`` are the methods that dropped caches. ``probes`` contains, for each host, the method that counted cached
+    pages, or None if no method worked. ``worst`` is the largest fraction of a load that was cached. ``proofs`` contains
+    other evidence that loads were not cached.
     """
     required = any(r.requires_drop for r in readings)
     blind = None in probes

@@ -1,6 +1,6 @@
 """Records how busy the ranks' hosts are during operations and during complete spans.
 
-A span is a group of operations, such as all operations of a pattern.
+A span is a group of operations, such as all operations of a pattern (an additional measurement).
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _WHOLE = "all operations"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadReading:
-    """The processor times at time ``at``: ``own`` of this process, in seconds, and ``host`` of the complete host.
+    """The processor times at time ``at``, on the monotonic clock of the host.
 
-    ``host`` is None on ranks that do not lead their host.
+    ``own`` is the processor time of this process in seconds. ``host`` contains the processor times of the complete
+    host; it is None on ranks that do not lead their host.
     """
 
     at: float
@@ -38,7 +39,7 @@ class LoadReading:
 
 
 class HostLoadWatch:
-    """Keeps, for each span, the operation during which this host was busiest. All ranks call its methods together.
+    """Records, for each span, during which operation this host was busiest. All ranks call the methods together.
 
     The complete span counts as one more operation.
     """
@@ -50,7 +51,7 @@ class HostLoadWatch:
 
     @contextmanager
     def spanning(self, *names: str) -> Iterator[None]:
-        """Attribute the load during the ``with`` block to each of the spans ``names``."""
+        """Record the load of the ``with`` block, and of each operation in it, for each of the spans ``names``."""
         self._spans = names
         began = self.begin()
         yield
@@ -58,7 +59,10 @@ class HostLoadWatch:
         self._spans = ()
 
     def begin(self) -> LoadReading | None:
-        """Return the current processor times. Outside of `spanning`, return None. Call this outside the timed part."""
+        """Return the current processor times; None outside of a `spanning` block.
+
+        Call this outside the timed part.
+        """
         if not self._spans:
             return None
         host = host_times() if self._group.leads_host else None
@@ -67,7 +71,8 @@ class HostLoadWatch:
     def end(self, began: LoadReading | None, of: str) -> None:
         """Record the load since ``began`` for the operation ``of``. Call this outside the timed part.
 
-        If the call is outside of `spanning`, or the time since ``began`` is too short, nothing is recorded.
+        ``began`` is the result of `begin`. Nothing is recorded outside of a `spanning` block, or if the time since
+        ``began`` is too short.
         """
         ended = self.begin()
         if began is None or ended is None:

@@ -35,11 +35,11 @@ class EngineOptions:
     """The user's settings for an engine. Sizes are in bytes.
 
     ``request_bytes`` is the size of a request. ``depth`` is the number of requests that a rank keeps in flight. If
-    several readers share each file, this reader reads part number ``part`` (from 0) of ``parts``.
+    several readers share each file, this reader reads part number ``part`` (from 0) of ``parts`` parts.
 
-    If ``stages``, the engine saves a copy of the state, made by ``copy_threads`` threads. If ``by_process``, a process
-    of the engine's library writes the copy. ``pattern`` is the text of the replayed pattern. If ``pauses``, the pauses
-    of the pattern are replayed.
+    If ``stages``, ``copy_threads`` threads copy the state, and the engine saves the copy. If ``by_process``, a process
+    of the engine's library writes the copy. ``pattern`` is the text of the recorded file operations that the engine
+    replays. If ``pauses``, the pauses between the recorded operations are replayed too.
     """
 
     request_bytes: int = 4 << 20
@@ -53,14 +53,15 @@ class EngineOptions:
     pauses: bool = False
 
     def span(self, count: int) -> tuple[int, int]:
-        """Return the first index of this reader's part of ``count`` items, and the index after the part."""
+        """Return (first index, index after the last) of this reader's part of ``count`` items."""
         return count * self.part // self.parts, count * (self.part + 1) // self.parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingTask:
-    """Simulated training steps during background saves. A step takes ``step_seconds``, and uses a CPU for ``cpu_share``
-    of it.
+    """Simulated training steps during background saves.
+
+    A step takes ``step_seconds``. During the fraction ``cpu_share`` of a step, the step uses a CPU.
     """
 
     step_seconds: float
@@ -71,7 +72,7 @@ class TrainingTask:
 class PacedTask(PacedSaves):
     """Saves of the patterns ``neighbour`` and ``mixed``, which share the storage with other work.
 
-    ``loader_bytes_per_second`` is the rate at which the data loaders of each host read.
+    ``loader_bytes_per_second`` is the rate at which the data loaders of one host read.
     """
 
     loader_bytes_per_second: float
@@ -93,11 +94,10 @@ class ServingTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResizedTask:
-    """The work of one launch of the pattern ``resized``. With an empty ``size``, ranks save a checkpoint; if not, they
-    load it.
+    """The work of one launch of the pattern ``resized``: ranks save a checkpoint, or load it.
 
-    `pytest_ckpt.sizing.resharding` defines the sizes. ``make`` is the ``module:name`` of the function that creates the
-    loader.
+    If ``size`` is empty, the ranks save. If not, they load; `pytest_ckpt.sizing.resharding` defines the sizes. ``make``
+    is the ``module:name`` of the function that creates the loader.
     """
 
     make: str
@@ -106,15 +106,19 @@ class ResizedTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnduranceTask:
-    """The pattern ``endurance``: saves run for ``duration_seconds``; if it is 0, until their times are steady."""
+    """The pattern ``endurance``: saves are repeated for ``duration_seconds``.
+
+    If ``duration_seconds`` is 0, saves are repeated until their durations are steady.
+    """
 
     duration_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearFullTask:
-    """The pattern ``near_full``: saves on an almost full volume. A checkpoint needs ``checkpoint_bytes`` of
-    its space.
+    """The pattern ``near_full``: saves on an almost full volume.
+
+    A checkpoint needs ``checkpoint_bytes`` bytes of the volume.
     """
 
     checkpoint_bytes: int
@@ -126,19 +130,20 @@ class Task:
 
     ``make`` and ``strategy`` are the ``module:name`` of the functions that create the engine and the strategy. If
     ``is_collective``, the engine's ranks save and load only together. ``files`` defines the files of a checkpoint.
-    ``deltas`` defines which saves contain only changed pages. If ``tiers``, there is a local tier. ``codec`` is the
-    codec and level that compress the files, such as ``zstd:1``; empty without compression. ``client_cache_bytes`` is
-    the declared size of a client's caches on its disks.
+    ``deltas`` defines which saves contain only changed pages. If ``tiers``, the run also uses a local tier. ``codec``
+    is the codec and level that compress the files, such as ``zstd:1``; empty without compression.
+    ``client_cache_bytes`` is the declared size of the caches that a client has on its disks.
 
-    ``training`` are the simulated training steps during saves; None if saves block training. ``definition`` is the
-    model if the user defined it. ``ramp`` finds the number of requests in flight if the job does not contain it.
+    ``training`` describes the simulated training steps during saves; None if saves block training. ``definition`` is
+    the model if the user defined the model. ``ramp`` plans a search for the number of requests in flight, which is used
+    if the job does not contain this number.
 
-    ``patterns`` are measured in addition; `sizing.patterns` defines them. ``crashes``, ``serving``, ``endurance``,
-    ``near_full`` and ``metadata`` are the parameters of the pattern with this name. ``paced`` are the parameters of
-    patterns neighbour and mixed. Each is None if its pattern is not measured.
+    ``patterns`` are the names of additional measurements, which `sizing.patterns` defines. ``crashes``, ``serving``,
+    ``endurance``, ``near_full`` and ``metadata`` are the parameters of the pattern with the same name. ``paced`` are
+    the parameters of patterns neighbour and mixed. If a pattern is not measured, its parameters are None.
 
-    If ``own_launch`` is given, the launch measures only this pattern. ``resized`` are the parameters of a launch of
-    pattern ``resized``.
+    If ``own_launch`` is given, the launch measures only the pattern with this name. ``resized`` are the parameters of a
+    launch of pattern ``resized``.
     """
 
     subject: Subject
@@ -189,7 +194,10 @@ class Task:
         return sum(not (self.deltas and self.deltas.is_delta(n)) for n in range(1, self.operations + 1))
 
     def loaded_bytes(self, whole: Layout) -> int:
-        """Return the number of tensor bytes that all loads of the subject read together, without loads of patterns."""
+        """Return the number of tensor bytes that all loads of the subject read together.
+
+        ``whole`` is the layout of a checkpoint. Loads of patterns (additional measurements) are not included.
+        """
         return sum(self.deltas.loads_bytes(whole)) if self.deltas else whole.bytes * self.operations
 
     @classmethod
@@ -241,16 +249,17 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """The work of one launch: tasks in order, in ``area``. If a job has no tasks, the ranks only inspect their hosts.
+    """The work of one launch: tasks in order, in ``area``, the run's own directory or prefix on the target.
 
-    If the launch has only one host, ``second`` is the same area through a second mount of this host; None without a
-    second mount. ``local`` is the run's area in the local tier or, before that area exists, the directory of the
-    local tier. ``sign`` is a file on the target that each host must find before the measurements. ``tier_sign`` is a
-    file that each host creates in its local tier; if a host finds another host's file there, the hosts share the
-    tier. ``libraries`` are Python modules; each host reports which of them are missing.
+    If a job has no tasks, the ranks only inspect their hosts. If the launch has only one host, ``second`` is the same
+    area through a second mount of this host; None if the host has no second mount. ``local`` is the run's area in the
+    local tier. Before that area exists, ``local`` is the directory of the local tier. ``sign`` is a file on the target
+    that each host must find before the measurements. ``tier_sign`` is a file that each host creates in its local tier.
+    If a host finds another host's file in its tier, the two hosts share the tier. ``libraries`` are Python modules;
+    each host reports which of these modules are missing.
 
-    ``depth`` is the number of requests in flight of engine ``stream``; if it is None, the first ramp finds it. If
-    ``streams`` is given, hosts measure their network. If ``is_followed``, the ranks wait for another job after this
+    ``depth`` is the number of requests in flight of engine ``stream``. If it is None, the first ramp finds the number.
+    If ``streams`` is given, hosts measure their network. If ``is_followed``, the ranks wait for another job after this
     job.
     """
 

@@ -70,13 +70,14 @@ class MpiGroup:
 
     @property
     def spans_hosts(self) -> bool:
-        """Whether there are ranks on more than one host."""
+        """Whether the ranks are on more than one host."""
         return len(self._of_host) < self.size
 
     def duplicate(self, activity: Activity) -> MpiGroup:
         """Return a second group of the same ranks, with a separate communicator, for work in another thread.
 
-        Raises RuntimeError if MPI does not support calls from several threads.
+        The second group reports its waits to ``activity``. Raises RuntimeError if MPI does not support calls from
+        several threads.
         """
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError("this MPI takes no calls from several threads, which a save in the background needs")
@@ -113,9 +114,10 @@ class MpiGroup:
         return self._shared(value)
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send each outgoing buffer to its rank, and fill each incoming buffer with data sent by its rank.
+        """Send each outgoing buffer to a rank, and fill each incoming buffer with data that a rank has sent.
 
-        Messages between two ranks keep their order.
+        ``outgoing`` contains (receiving rank, buffer), ``incoming`` contains (sending rank, buffer). Messages between
+        two ranks are received in the order of sending.
         """
         self._finish(
             *(self._world.Irecv(data, source=rank, tag=_COPY_TAG) for rank, data in incoming),
@@ -157,7 +159,7 @@ class MpiGroup:
         return bool(self.largest(int(value)))
 
     def leave(self) -> NoReturn:
-        """End this process after all ranks have called this, without freeing its objects."""
+        """End this process after all ranks have called this method. The objects of the process are not freed first."""
         self.wait()
         MPI.Finalize()
         if "MPICH" in MPI.Get_library_version():
@@ -173,7 +175,8 @@ class MpiGroup:
     def _finish(self, *requests: MPI.Request) -> None:
         """Wait until ``requests`` are complete, without using a core.
 
-        The caller must keep the buffers of the requests until this returns, because a request does not keep them.
+        The caller must keep references to the buffers until this method returns, because a request has no reference to
+        its buffer.
         """
         with self._activity.wait():
             poll, waited = _SHORTEST_POLL_SECONDS, 0.0
@@ -201,9 +204,9 @@ class MpiGroup:
         return []
 
     def _received(self, ranks: Sequence[int]) -> list[tuple[int, Any]]:
-        """Receive the values that ``ranks`` send: the value of each rank, and other ranks' values that it forwards.
+        """Receive values that ``ranks`` send. Return (rank, value) for each value.
 
-        Return (rank, value) for each value.
+        Each of ``ranks`` sends its own value, and may forward values of other ranks.
         """
         sizes = [array.array("q", [0]) for _ in ranks]
         pairs_of_sizes = zip(ranks, sizes, strict=True)

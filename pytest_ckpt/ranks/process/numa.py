@@ -1,7 +1,7 @@
 """Binds the ranks of a host to its NUMA nodes, in blocks of consecutive ranks.
 
-A training job binds its ranks to the nodes of their accelerators. A rank that moves between nodes would access memory
-of another node, so its saves and loads would be slower and vary more. If the launcher has already bound the ranks,
+A training job binds each rank to the node of its accelerator. If a rank could move between nodes, it would access
+memory of another node. Its saves and loads would be slower and vary more. If the launcher has already bound the ranks,
 their binding is not changed.
 """
 
@@ -26,10 +26,10 @@ Cores = frozenset[int]
 
 
 def bind_to_numa_node(group: Group) -> dict[str, str]:
-    """Bind this rank to a NUMA node. Return a client fact: whether pytest-ckpt has bound the rank.
+    """Bind this rank to a NUMA node. Return one client fact, which states whether pytest-ckpt has bound the rank.
 
-    On a host with one node, return an empty dictionary. All ranks call this together, before they allocate the memory
-    that they save.
+    If the host has only one node, return an empty dictionary. All ranks call this together, before they allocate the
+    memory from which they save.
     """
     nodes = numa_nodes()
     if not group.any_of(len(nodes) > 1):
@@ -43,11 +43,12 @@ def bind_to_numa_node(group: Group) -> dict[str, str]:
 
 
 def cores_of_rank(place: int, of_ranks: Sequence[Cores], nodes: Mapping[int, Cores]) -> Cores | None:
-    """Return the cores of the NUMA node to which a rank must be bound; None if it must not be bound.
+    """Return the cores of the NUMA node to which a rank must be bound. Return None if the rank must not be bound.
 
-    ``of_ranks`` are the cores that each rank of the host may use; this rank is at index ``place``. A rank is not bound
-    if it is the only rank of its host. Ranks are not bound if they may use different cores, or the cores of only one
-    node, because the launcher has then bound them.
+    ``of_ranks`` contains, for each rank of the host, the cores that the rank may use. ``place`` is the index of this
+    rank in ``of_ranks``. ``nodes`` is {name of node: cores}. A rank is not bound if it is the only rank of its host.
+    Ranks are also not bound if they may use different cores, or the cores of only one node. In these two cases, the
+    launcher has bound them.
     """
     mine = of_ranks[place]
     usable = [cores & mine for _, cores in sorted(nodes.items()) if cores & mine]

@@ -1,7 +1,7 @@
 """Describes the ranks' hosts before a run, so problems are found before the first write.
 
-The networks of all hosts are measured concurrently. The hosts form a ring, and each host exchanges data with both
-neighbours.
+The networks of all hosts are measured concurrently. The hosts form a ring, and each host exchanges data with the next
+and the previous host.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _MEET_SECONDS = 5.0
 
 
 def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) -> None:
-    """Collect the facts of every host, and how each host sees the target and the other hosts. Rank 0 sends them to the
-    controller.
+    """Collect the facts of every host, and send them from rank 0 to the controller.
 
-    All ranks call this together. ``bound`` is a client fact: the binding of this rank to cores.
+    The facts include which files each host finds on the target and in its local tier, and the rates of its network. All
+    ranks call this together. ``bound`` is a client fact: the binding of this rank to cores.
     """
     store = load(job.area.opener)(job.area)
     own = host_facts(group.host, group.rank, store)
@@ -90,7 +90,7 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
 
 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:
-    """Return on rank 0, for each host, how many seconds its clock is ahead of the clock of rank 0's host.
+    """Return on rank 0, for each host, the seconds by which its clock is ahead of the clock of rank 0's host.
 
     The seconds are whole numbers. A difference of 1 s counts as 0, because hosts read their clocks at slightly
     different times.
@@ -102,9 +102,10 @@ def _clocks(group: Group) -> dict[str, dict[str, str]]:
 
 
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """Return the combined facts of two ranks of a host. If the ranks differ in a fact, the fact contains both values.
+    """Return the combined facts of two ranks of a host.
 
-    Gate tables reject a fact with different values, because every rank must meet a requirement.
+    If the two ranks have different values of a fact, the combined fact contains both values. Gate tables reject such a
+    fact, because every rank must meet a requirement.
     """
     combined = {}
     for name in {**client, **other}:
@@ -135,9 +136,9 @@ def _files_visible_to_hosts(group: Group, here: AreaView, sign: Marker, seconds:
 
 
 def _tiers_of_hosts(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
-    """Return on rank 0 the view of each host's local tier, with the names of hosts that share the tier.
+    """Return on rank 0 a view of each host's local tier, with the names of the other hosts that share the tier.
 
-    Each host creates a file in its tier, described by ``sign``. If a host finds another host's file, the two hosts
+    Each host creates a file, described by ``sign``, in its tier. If a host finds another host's file, the two hosts
     share the tier.
     """
     leads = group.leads_host
@@ -161,9 +162,9 @@ def _tiers_of_hosts(group: Group, here: AreaView, sign: Marker) -> list[TierView
 
 
 def _next_host(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:
-    """Return (rank, name) of the host after ``rank`` in the ring of ``makers``. Return None if there is no other host.
+    """Return (rank, name) of the next host in the ring after the host of ``rank``; None without other hosts.
 
-    ``makers`` are the hosts that created a file, each with the rank of its leader, in ascending order.
+    ``makers`` contains (rank of the leader, host name) of each host that created a file, in ascending order.
     """
     others = [maker for maker in makers if maker[0] != rank]
     return next((maker for maker in others if maker[0] > rank), others[0] if others else None)
@@ -181,7 +182,7 @@ def _view(group: Group, here: AreaView, misses: str, reason: str) -> TargetView:
 
 
 def host_facts(host: str, rank: int, store: Store) -> HostFacts:
-    """Return the facts of this host, as ``rank`` reports them. Memory is in bytes."""
+    """Return the facts of this host. ``rank`` is the number of the rank that reports them. Memory is in bytes."""
     return HostFacts(
         host=host,
         ranks=(rank,),
@@ -198,7 +199,7 @@ def host_facts(host: str, rank: int, store: Store) -> HostFacts:
 
 
 def _client(store: Store) -> dict[str, str]:
-    """Return the facts of this host as a client of the target, without mount facts if the target has no paths."""
+    """Return the facts of this host as a client of the target. If the target has no paths, mount facts are omitted."""
     found = host_state()
     if host_view := getattr(store, "host_view", None):
         here = cast("AreaView", host_view())
@@ -238,9 +239,9 @@ class _ListenAddress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Flow:
-    """The rate at which host ``receiver`` received data from host ``sender``; None if it could not be measured.
+    """The rate at which host ``receiver`` received data from host ``sender``.
 
-    ``over`` contains the addresses of both hosts.
+    ``bytes_per_second`` is None if the rate could not be measured. ``over`` contains the addresses of both hosts.
     """
 
     sender: str
@@ -250,9 +251,9 @@ class _Flow:
 
 
 def measured_networks(group: Group, activity: Activity, streams: Streams) -> dict[str, HostNetwork]:
-    """Return the network rates of each host on rank 0, and an empty dictionary elsewhere.
+    """Return {host: network rates} on rank 0, and an empty dictionary elsewhere.
 
-    All ranks call this together. It returns within seconds, even if the network fails.
+    All ranks call this together. The call returns within seconds, even if the network fails.
     """
     meeting, offer = _meeting(group.host, streams) if group.leads_host else (None, None)
     offers: list[_ListenAddress] = group.share([offer for offer in group.gather(offer) if offer])
@@ -279,9 +280,11 @@ def _meeting(host: str, streams: Streams) -> tuple[StreamListener | None, _Liste
 def _streamed(
     offers: list[_ListenAddress], place: int, meeting: StreamListener | None, streams: Streams
 ) -> list[_Flow]:
-    """Exchange data with the next and the previous host in the ring. Return the rates at which this host received data.
+    """Exchange data with the next and the previous host in the ring.
 
-    Each host opens the connection to the next host.
+    Return the rates at which this host received data from these hosts. ``offers`` contains the address of every host in
+    ring order; this host is at index ``place``. Each host opens the connection to the next host. ``meeting`` accepts
+    the connection of the previous host.
     """
     predecessor, here, successor = offers[place - 1], offers[place], offers[(place + 1) % len(offers)]
     token = bytes.fromhex(streams.token)
@@ -313,7 +316,10 @@ def _streamed(
 
 
 def _network_of(offer: _ListenAddress, flows: list[_Flow]) -> HostNetwork:
-    """Return the highest measured send and receive rates of a host."""
+    """Return the highest send rate and the highest receive rate that were measured for a host.
+
+    ``offer`` contains the host's address. ``flows`` are the measured rates between all hosts.
+    """
     sends = [flow.bytes_per_second for flow in flows if flow.sender == offer.host and flow.bytes_per_second]
     receives = [flow.bytes_per_second for flow in flows if flow.receiver == offer.host and flow.bytes_per_second]
     over = next((flow.over for flow in flows if flow.receiver == offer.host), "")

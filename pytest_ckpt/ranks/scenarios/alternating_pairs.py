@@ -1,7 +1,7 @@
 """Saves and loads one checkpoint in two ways, in turns, so that drift of the storage affects both ways equally.
 
-For example, one way saves unique data and the other way constant data. The times then show whether the content affects
-the storage's speed.
+For example, one way saves unique data, and the other way saves constant data. The times then show whether the content
+affects the storage's speed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class PairTimes:
     """The results of saves and loads in two ways.
 
-    ``seconds`` contains the times by kind of operation and by way (True: the second way). ``fault_count`` is the number
-    of faults in all loads.
+    ``seconds`` is {(kind of operation, whether this is the second way): durations in seconds}. ``fault_count`` is the
+    number of faults in all loads.
     """
 
     seconds: dict[tuple[OperationKind, bool], tuple[float, ...]] = field(default_factory=dict)
@@ -40,8 +40,9 @@ class PairTimes:
 class AlternatingPairs:
     """Saves, loads and deletes an extra checkpoint in two ways, in turns. The checkpoint has number ``number``.
 
-    ``strategy`` creates a strategy; its argument is True for the second way. ``drop`` removes files from the caches.
-    ``looked_at`` is called with the engine after every save and load.
+    ``strategy`` creates a strategy. Its argument is True for the second way, and False for the first way. ``drop``
+    removes files from the caches. ``looked_at`` is called with the engine and the kind of operation after every save
+    and load.
     """
 
     do: Operations
@@ -82,9 +83,9 @@ class AlternatingPairs:
 
 
 def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
-    """Compare unique data with constant data in ``pairs`` pairs. Return the results on rank 0, and None elsewhere.
+    """Save and load unique data and constant data, ``pairs`` times each.
 
-    ``turns`` must save constant data in the second way.
+    Return both results on rank 0, and None elsewhere. ``turns`` must save constant data in the second way.
     """
     timed = turns.measure(pairs)
     seconds = timed.seconds

@@ -1,12 +1,12 @@
 """Timed reads of extra checkpoints, which detect a cache that the kernel does not report.
 
-Extra checkpoints are saved like all other checkpoints. A canary is a part of an extra checkpoint. It is read after the
-save and a drop of caches, and again immediately. After a second drop, it is read twice again. Finally another client
-reads it, if there is one.
+Extra checkpoints are saved like all other checkpoints. A canary is a part of an extra checkpoint. After the save and a
+drop of caches, each canary is read twice in succession. After a second drop, each canary is again read twice. Finally
+another client reads the canaries, if there is another client.
 
 The judged checkpoints are the subject's own. A cache could treat extra checkpoints differently, because of their number
-or time. So parts of the judged checkpoints are read first: after a drop, and again immediately. `judging.cold`
-evaluates the times.
+or time. So parts of the judged checkpoints are read before the canaries: after a drop of caches, twice in succession.
+`judging.cold` evaluates the times.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _READ_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a checkpoint's file, `CANARY_BYTES` long."""
+    """A part of a checkpoint's file: `CANARY_BYTES` bytes from ``offset`` on."""
 
     checkpoint: int
     name: str
@@ -54,14 +54,15 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Canaries:
-    """Performs the timed reads on all hosts concurrently. The first rank of each host reads parts that it saved itself.
+    """Performs the timed reads on all hosts concurrently.
 
-    ``second`` is the run's area through another mount of this host, if there is one. ``drop`` drops caches as before
-    every load. ``files`` defines the files of a checkpoint. ``judged`` are the numbers of those judged checkpoints that
-    are stored in the same way as extra checkpoints.
+    The first rank of each host reads parts of files that it saved. ``second`` is the run's directory through another
+    mount of this host; None if the host has no other mount. ``drop`` drops caches in the same way as before every load.
+    ``files`` defines the files of a checkpoint. ``judged`` are numbers of the subject's own checkpoints. It contains
+    only checkpoints that are stored in the same way as extra checkpoints.
 
-    ``make_room`` deletes the judged checkpoints. After that, there is space for ``maximum`` extra checkpoints. Their
-    numbers follow ``after``.
+    ``make_room`` deletes the subject's own checkpoints. After that, there is space for ``maximum`` extra checkpoints.
+    The numbers of extra checkpoints are larger than ``after``.
     """
 
     group: Group
@@ -130,9 +131,9 @@ class Canaries:
         return tuple(each for each in gathered if each)
 
     def _of_judged(self, numbers: Sequence[int], *, is_leader: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Read parts of the judged checkpoints after a drop of caches, and again immediately.
+        """Drop caches, and read parts of the judged checkpoints ``numbers``, each part twice in succession.
 
-        Return the seconds of the first reads and the seconds of the second reads.
+        Return (seconds of the first reads, seconds of the second reads).
         """
         if not numbers:
             return (), ()
@@ -143,9 +144,10 @@ class Canaries:
         return seconds
 
     def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
-        """Return (number of extra checkpoints, empty text). If there is no space for them, return (0, reason).
+        """Return (number of extra checkpoints, empty text). Without space for extra checkpoints, return (0, reason).
 
-        Together, the extra checkpoints contain enough parts for each of ``leaders``, the first ranks of the hosts.
+        Together, the extra checkpoints contain enough parts for every host. ``leaders`` are the first ranks of the
+        hosts.
         """
         minimum = min(len(self._parts(leader, [0])) for leader in leaders)
         wanted = -(-MINIMUM_CANARIES // minimum) if minimum else 0
@@ -168,8 +170,7 @@ class Canaries:
         return parts[:_MAXIMUM_CANARIES]
 
     def _read_twice(self, store: Store, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Read each part twice in succession. Return the seconds of the first reads and the seconds of the second
-        reads.
+        """Read each part twice in succession. Return (seconds of the first reads, seconds of the second reads).
 
         Even a tiny cache can serve the second read.
         """
@@ -179,12 +180,14 @@ class Canaries:
     def _elsewhere(
         self, leaders: Sequence[int], numbers: Sequence[int], mine: Sequence[_Part], saved: tuple[float, ...]
     ) -> tuple[tuple[float, ...], str, tuple[float, ...]]:
-        """Let another client, the next host or a second mount, read the parts that each host's first rank saved.
+        """Let another client read the parts that each host's first rank saved.
 
-        On these first ranks, return the seconds of the other client's reads, the client's name, and comparison times
-        of the same client. For a host, the comparison times are its first reads of the parts that it saved itself.
-        For a mount, they are immediate second reads through this mount. If there is no other client, all values are
-        empty. The storage may serve the other client's reads from its memory, because the parts were read before.
+        The client is the next host or a second mount. On the first rank of each host, return (seconds of the other
+        client's reads, name of the client, comparison times). The comparison times are measured on the same client. If
+        the client is a host, they are the host's first reads of the parts that it saved itself. If the client is a
+        mount, they are second reads through this mount, immediately after the first reads. If there is no other client,
+        all values are empty. The storage may serve the other client's reads from its memory, because the parts were
+        read before.
         """
         kernels: list[str] = self.group.share(self.group.gather(boot_id()))
         # Containers on one kernel may share a client, so another container does not count as another client.
@@ -201,8 +204,9 @@ class Canaries:
         return (), "", ()
 
     def _read(self, store: Store, parts: Sequence[_Part]) -> tuple[float, ...]:
-        """Return the seconds to read each part. Each file is opened again, without measures against caches, as in most
-        libraries.
+        """Return the seconds to read each part.
+
+        Like most libraries, this method opens each file again and does not bypass or drop caches.
         """
         seconds = []
         buffer = memoryview(bytearray(_READ_BYTES))

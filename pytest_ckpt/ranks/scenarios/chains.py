@@ -1,4 +1,7 @@
-"""Tests a chain of deltas: it must load after older checkpoints were deleted, and a missing delta must be detected."""
+"""Tests a chain of deltas (saves of only the changed pages).
+
+The chain must load after older checkpoints were deleted, and a missing delta must be detected.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,9 @@ def measure_chains(
     task: Task,
     own: SavesRetained,
 ) -> None:
-    """Save a chain, delete all older checkpoints, and load the chain.
+    """Save a chain of deltas, delete all older checkpoints, and load the chain.
 
-    Then delete one delta of the chain, and record whether its file is really missing.
+    Then delete one delta of the chain, and record whether the file of this delta is really missing.
     """
     rule = task.deltas
     if rule is None or task.keep:
@@ -87,7 +90,7 @@ def measure_chains(
 
 
 def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
-    """Return the used bytes of the volume on rank 0, if the target reports them. Return None elsewhere."""
+    """Return the number of used bytes of the volume on rank 0, if the target reports it. Return None elsewhere."""
     if group.rank != 0 or "volume" not in store.capabilities:
         return None
     return cast("StoreOnVolume", store).volume(task.subject.slug).used_bytes
@@ -96,9 +99,10 @@ def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
 def _freed_bytes(
     group: Group, activity: Activity, store: Store, task: Task, before: int | None, deleted_bytes: int
 ) -> int | None:
-    """Wait until the space of deleted files is free, for at most `_SPACE_SECONDS`. Return the freed bytes on rank 0.
+    """Wait until the space of deleted files is free, at most `_SPACE_SECONDS`. Return the freed bytes on rank 0.
 
-    ``before`` are the used bytes before the deletion. If ``before`` is None, return None immediately.
+    ``before`` is the number of used bytes before the deletion. If ``before`` is None, return None immediately.
+    ``deleted_bytes`` is the size of the deleted files.
     """
     freed = None
     with activity.wait():

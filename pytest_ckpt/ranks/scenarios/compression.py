@@ -31,7 +31,7 @@ class _Counts:
         self.seconds: dict[OperationKind, tuple[float, ...]] = {"save": (), "load": ()}
 
     def record(self, engine: Engine, kind: OperationKind) -> None:
-        """Add the values of a save or load by ``engine``, if it compresses."""
+        """If ``engine`` compresses, add the values of its last save or load."""
         if not isinstance(engine, CompressedEngine):
             return
         before = 0.0 if kind == "save" else self._seconds_before

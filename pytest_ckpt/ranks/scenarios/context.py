@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScenarioContext:
-    """Data of one subject, and functions that create strategies and engines for it.
+    """The data of one subject, and functions that create strategies and engines for the subject.
 
     ``own`` are the subject's saves that are still on the target. ``found`` collects results that do not belong to a
-    pattern. ``local`` and ``tier`` are None if there is no local tier.
+    pattern (an additional measurement). ``local`` and ``tier`` are None if there is no local tier.
 
     ``strategy`` creates a strategy for this rank's files. Its arguments select constant data (``constant``), other
     content (``aside``) or saves without the codec (``plain``). ``saver`` creates a strategy that saves full checkpoints
     of any shard to any store. ``engine`` and ``loader`` create engines.
 
-    ``drop`` drops the cached data of the files that this rank will read next. ``drop_own`` is for files that this
-    rank has not read before: it drops only if the task's policy requires it.
+    ``drop`` drops the cached data of the files that this rank will read next. ``drop_own`` drops them only if the
+    task's policy requires it; it is for files that this rank has not read before.
     """
 
     group: Group

@@ -1,14 +1,14 @@
-"""Crashes: training is killed during a background save. Only committed checkpoints may load, and these must be
-complete.
+"""Crashes: training is killed during a background save, and then the newest committed checkpoint must load.
 
-Each rank forks a process that simulates its training process. Without a local tier, the process copies its state, and
-changes the state while it writes the copy. With a local tier, the process drains a save to the target. The ranks kill
-the processes at a random moment and inspect the remaining files. The checkpoints are small versions of the subject's,
-in a separate area.
+Only committed checkpoints may load, and each committed checkpoint must be complete. Each rank forks a process that
+simulates its training process. Without a local tier, the process copies its state, and changes the state while it
+writes the copy. With a local tier, the process drains (copies) a save to the target. The ranks kill the processes at a
+random moment and inspect the remaining files. The checkpoints are small versions of the subject's checkpoints, in a
+separate area.
 
 During each save that will be killed, the second-newest committed checkpoint is deleted, as by a retention rule. So only
-the newest committed checkpoint remains. A fast save may commit before it is killed. So in every second save, no rank
-commits, and the kill certainly comes before the commit.
+the newest committed checkpoint remains. A fast save may commit before the processes are killed. So in every second
+save, no rank commits, and the kill certainly comes before the commit.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ def measure_crashes(
     drop: Callable[[Sequence[Files]], None],
     local: AreaRef | None,
 ) -> None:
-    """Save a small version of the subject's checkpoint and kill the save, as many times as the task requires."""
+    """Save a small version of the subject's checkpoint, and kill the save.
+
+    Saves are repeated and killed as often as the task requires.
+    """
     assert task.crashes
     whole = task.layout()
     share = min(1.0, _RANK_BYTES * whole.processes / whole.bytes)
@@ -128,8 +131,8 @@ def measure_crashes(
 class _Cut:
     """The result of a save that was killed after ``seconds``, by rank 0's clock.
 
-    ``committed_seconds`` is infinite if no commit was reported. ``reached`` is the last step that all processes
-    reached.
+    ``committed_seconds`` is the time until the commit; infinite if no commit was reported. ``reached`` is the last step
+    that all processes reached.
     """
 
     seconds: float
@@ -139,12 +142,12 @@ class _Cut:
 
 @dataclass(kw_only=True, slots=True)
 class CrashScenario:
-    """Starts saves of ``bytes`` over all ranks, each with a separate number, and kills them.
+    """Starts saves, each with a separate number, and kills them. ``bytes`` is the size of a save over all ranks.
 
     ``background`` defines how a save is begun and written. ``make()`` returns a new engine for loads. ``attach()``
-    opens the area again, for a forked process. ``drop`` drops caches as before every load. ``random`` gives the same
-    numbers on all ranks. ``planned`` is the number of saves to kill. ``passing`` are names that this rank's files have
-    only during a save.
+    opens the area again, for a forked process. ``drop`` drops caches in the same way as before every load. ``random``
+    returns the same numbers on all ranks. ``planned`` is the number of saves to kill. ``passing`` are names that this
+    rank's files have only during a save.
     """
 
     group: Group
@@ -213,11 +216,11 @@ class CrashScenario:
         self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
 
     def _save(self, ref: CheckpointRef, moment: float | None, older: int = 0, *, withholds: bool = False) -> _Cut:
-        """Save in forked processes, then kill them. Return the time of the kill and the last step reached, on all
-        ranks.
+        """Save in forked processes, then kill them.
 
-        The kill comes ``moment`` seconds after all processes have copied. If ``moment`` is None, the kill comes after
-        the commit. If ``withholds``, the save is not committed. If ``older`` is not 0, this checkpoint is deleted
+        Return, on all ranks, the time of the kill and the last step that all processes reached. The kill comes
+        ``moment`` seconds after all processes have copied. If ``moment`` is None, the kill comes after the commit. If
+        ``withholds``, the save is not committed. If ``older`` is not 0, the checkpoint with this number is deleted
         during the save.
         """
         at = self.do.one("crashes", "save", ref.number)
@@ -258,10 +261,11 @@ class CrashScenario:
             self._pause()
 
     def _until_over(self, child: ForkedProcess, moment: float | None, *, withholds: bool) -> tuple[float, float]:
-        """Wait until the moment of the kill. Return the seconds until then, and the seconds until the commit.
+        """Wait until the moment of the kill. Return (seconds until the kill, seconds until the commit).
 
-        Unless ``withholds``, request the commit when all ranks have written. Without a commit, its seconds are
-        infinite. As soon as one rank detects the moment, all ranks return together.
+        The kill is due ``moment`` seconds after the call; if ``moment`` is None, it is due when the commit is reported.
+        The commit is requested when all ranks have written, except if ``withholds``. If no commit is reported, the
+        seconds until the commit are infinite. When one rank detects that the kill is due, all ranks return together.
         """
         start, committed = time.perf_counter(), math.inf
         leads, is_requested = self.group.rank == 0, False
@@ -282,8 +286,9 @@ class CrashScenario:
             self._pause()
 
     def _child(self, ref: CheckpointRef, send: Callable[[str], None], receive: Callable[[], str], group: Group) -> None:
-        """In the forked process, save this rank's files. The process waits for a request before it writes and before it
-        commits.
+        """In the forked process, save this rank's files.
+
+        The process waits for a request before it writes. It waits for another request before it commits.
         """
         store, clock = self.attach(), Clock(activity=Activity())
         write = self.background.begin(ref, store, clock, group)
@@ -322,7 +327,7 @@ class CrashScenario:
         return str(self.group.share(lost))
 
     def _missing(self, number: int) -> int:
-        """Return the number of files of this rank that are missing in a checkpoint."""
+        """Return how many of this rank's files are missing in checkpoint ``number``."""
         store, missing = self.store, 0
         committed = store.open(self.do.ref(number), Clock(activity=Activity()))
         for name in self.do.files(number).names:
@@ -333,8 +338,9 @@ class CrashScenario:
         return missing
 
     def _delete(self, number: int) -> None:
-        """Remove the files and the directory of a checkpoint. Ignore missing files, because a save may have been killed
-        early.
+        """Remove the files and the directory of a checkpoint.
+
+        Files that do not exist are ignored, because a save may have been killed early.
         """
         for name in (*self.do.own_names(number), *self.passing):
             with contextlib.suppress(FileNotFoundError):
@@ -359,10 +365,9 @@ class InBackground(Protocol):
         """Do work that blocks the job, before the process is forked. All ranks call this together."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """In the forked process, do work that blocks the job. Return a function that writes this rank's files to
-        ``store``.
+        """In the forked process, do the work that blocks the job. Return a function that writes this rank's files.
 
-        ``group`` are the forked processes of all ranks.
+        The function writes the files to ``store``. ``group`` contains the forked processes of all ranks.
         """
 
     def after(self, ref: CheckpointRef) -> None:
@@ -396,11 +401,10 @@ class ByCopy:
 
 @dataclass(kw_only=True, slots=True)
 class ByDrain:
-    """A background save from the local tier: the ranks save to the local tier, and the process drains this save to the
-    target.
+    """A background save from the local tier to the target.
 
-    ``do`` performs operations in the local tier. ``make()`` returns an engine. ``attach()`` opens the local tier again,
-    for a forked process.
+    The ranks save to the local tier, and the forked process drains this save to the target. ``do`` performs operations
+    in the local tier. ``make()`` returns an engine. ``attach()`` opens the local tier again, for a forked process.
     """
 
     group: Group

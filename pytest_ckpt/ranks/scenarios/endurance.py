@@ -37,9 +37,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LongRun:
-    """Measures both patterns of this module, ``endurance`` and ``near_full``. Rank 0 reports the results.
+    """Measures the patterns ``endurance`` and ``near_full``. Rank 0 reports the results.
 
-    ``strategy`` must save to ``store``. Every save has different content. Checkpoint numbers follow ``after``.
+    ``strategy`` must save to ``store``. Every save has different content. The numbers of the saved checkpoints are
+    larger than ``after``.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class LongRun:
     def endure(self, requested_seconds: float) -> None:
         """Save repeatedly for ``requested_seconds``, and keep the newest two checkpoints.
 
-        If ``requested_seconds`` is 0, saves end when their times are steady or a maximum number is reached. A longer
-        run starts saves at intervals, so that it has at most `MAXIMUM_ENDURANCE_SAVES` saves.
+        If ``requested_seconds`` is 0, saves end when their durations are steady or a maximum number of saves is
+        reached. If not, saves start at intervals of at least ``requested_seconds`` / `MAXIMUM_ENDURANCE_SAVES`.
         """
         began = time.perf_counter()
         every, reports_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / FACTS_OF_ENDURANCE
@@ -102,7 +103,7 @@ class LongRun:
             self._send("endurance", found)
 
     def near_full(self, content: Content, one_checkpoint_bytes: int) -> None:
-        """Save on the volume as it is. Then fill the volume with ballast to each level, and save at each level.
+        """Save on the volume without ballast. Then fill the volume with ballast to each level, and save at each level.
 
         Finally the ballast is removed, even after an error.
         """
@@ -144,11 +145,11 @@ class LongRun:
         return FillLevel(requested=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 
     def _fill(self, store: StoreOnVolume, content: Content, level: float) -> int | None:
-        """Write ballast until the used share of the volume is ``level``. Return the bytes of ballast that all ranks
-        wrote.
+        """Write ballast until the used share of the volume is ``level``.
 
-        If the volume refuses bytes, return None. Ballast cannot be compressed or deduplicated. It is written, because
-        reserved space would not fill a volume.
+        Return the bytes of ballast written by all ranks. If the volume refuses bytes, return None. Ballast is data that
+        cannot be compressed or deduplicated. The ballast is really written, because reserved space would not fill a
+        volume.
         """
         wanted = self._group.share(store.volume(self._subject).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
@@ -207,9 +208,10 @@ class LongRun:
 
 
 def _continues(seconds: list[float], elapsed: float, minimum_seconds: float) -> bool:
-    """Return whether another save follows. ``seconds`` are the durations of the saves so far, known only on rank 0.
+    """Return whether another save follows.
 
-    ``elapsed`` are the seconds since the first save, ``minimum_seconds`` the requested seconds.
+    ``seconds`` are the durations of the saves so far; only rank 0 knows them. ``elapsed`` is the time in seconds since
+    the first save. ``minimum_seconds`` is the requested time in seconds.
     """
     if len(seconds) < WINDOW_ROUNDS or elapsed < minimum_seconds:
         return True
@@ -217,8 +219,9 @@ def _continues(seconds: list[float], elapsed: float, minimum_seconds: float) -> 
 
 
 def measure(at: ScenarioContext) -> None:
-    """Delete checkpoints that are no longer needed, then measure endurance and, if planned, saves on a nearly full
-    volume.
+    """Delete checkpoints that are no longer needed, then measure endurance.
+
+    If planned, also measure saves on a nearly full volume.
     """
     task, do = at.task, at.do
     assert task.endurance

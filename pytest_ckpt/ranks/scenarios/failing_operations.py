@@ -1,8 +1,8 @@
-"""Saves and loads that may fail without ending the run. If one rank fails, all ranks end the operation.
+"""Saves and loads for which an error of the storage does not end the run.
 
-An OSError comes from the storage: it ends the operation on all ranks. Any other error ends the run. If a rank could not
-write, the checkpoint is not committed. Each operation reports the longest time in which a rank transferred no bytes and
-completed no call.
+An OSError is an error of the storage. If one rank has an OSError, all ranks end the operation. Any other error ends the
+run. If a rank could not write, the checkpoint is not committed. Each operation reports its longest stall: the time in
+which a rank transferred no bytes and completed no call.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ _QUIET_POLL_SECONDS = 0.02
 class TrialResult:
     """The result of an operation over all ranks. ``operation`` is equal on all ranks.
 
-    ``ended`` and ``written`` are times of this rank's clock; ``written`` is the time just before a save's commit. If
-    ``failed_in_commit``, the error may come from the commit, so it does not show whether the checkpoint is committed.
+    ``ended`` is the end of the operation, and ``written`` is the time just before a save's commit. Both times are on
+    this rank's clock. If ``failed_in_commit``, the error may come from the commit. Such an error does not show whether
+    the checkpoint is committed.
     """
 
     operation: OperationTrial
@@ -59,7 +60,7 @@ class TrialResult:
 
 @dataclass(slots=True)
 class ComparisonTotals:
-    """The sums of all comparisons so far. On rank 0 they cover all ranks."""
+    """The sums over the comparisons of all loads so far. On rank 0 they cover all ranks."""
 
     expected: int = 0
     checked: int = 0
@@ -69,7 +70,7 @@ class ComparisonTotals:
 
     @property
     def integrity(self) -> Integrity:
-        """The comparison of all loads together."""
+        """The result of the comparisons of all loads together."""
         return Integrity(
             bytes_expected=self.expected,
             bytes_checked=self.checked,
@@ -107,7 +108,7 @@ class OperationsThatMayFail:
     def save(self, number: int, at: OperationRef, later: DelayedRequest | None = None) -> TrialResult:
         """Delete the previous checkpoint with ``number``, then save a checkpoint with new content under this number.
 
-        ``later`` requests a command some time after the save has started; only rank 0 has it.
+        ``later`` requests a command some time after the save has started. It is given only on rank 0.
         """
         self._content += 1
         error = self.discard(number, at)
@@ -153,7 +154,7 @@ class OperationsThatMayFail:
     ) -> TrialResult:
         """Drop a checkpoint from the caches, load it from the target or from ``clone``, and compare every byte.
 
-        ``later`` requests a command some time after the load has started; only rank 0 has it.
+        ``later`` requests a command some time after the load has started. It is given only on rank 0.
         """
         store = clone or self._store
         ref, content = self._refs[number], self._contents[number]
@@ -206,10 +207,10 @@ class OperationsThatMayFail:
         return tried
 
     def discard(self, number: int, at: OperationRef) -> str:
-        """Delete the checkpoint with ``number``, complete or not. Return the error of this rank; empty if all ranks
-        succeeded.
+        """Delete the checkpoint with ``number``, even if it is incomplete.
 
-        If only another rank has an error, return a remark about this.
+        If this rank has an error, return this error. If only other ranks have errors, return a remark about this. If
+        all ranks succeeded, return an empty text.
         """
         ref = self._refs.get(number)
         if ref is None:
@@ -244,7 +245,7 @@ class OperationsThatMayFail:
             self._store.finish_delete(ref)
 
     def _met(self, act: Callable[[], object]) -> str:
-        """Call ``act``. If it raises OSError, return a description of the error; otherwise an empty text."""
+        """Call ``act``. If ``act`` raises OSError, return a description of the error. If not, return an empty text."""
         try:
             act()
         except OSError as error:
@@ -256,9 +257,10 @@ class OperationsThatMayFail:
         return ""
 
     def _tried(self, kind: TriedKind, error: str, seconds: float, silence: SilenceWatch) -> TrialResult:
-        """Combine the results of all ranks for one operation, and return the result on each rank.
+        """Combine the results of all ranks for one operation. Return the combined result on every rank.
 
-        Times of different hosts are not compared; each rank uses its own clock.
+        ``error``, ``seconds`` and ``silence`` are this rank's results. Each rank measures with its own clock, because
+        clocks of different hosts cannot be compared.
         """
         gathered = self._group.gather((error, seconds, silence.longest))
         operation = None
@@ -276,7 +278,11 @@ class OperationsThatMayFail:
     def _add_checks(
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_complete: bool
     ) -> None:
-        """Add the comparisons of a load to the totals. If the load failed, add only its faults."""
+        """Add the comparisons of a load, ``checks``, to the totals.
+
+        If the load failed (``is_complete`` is false), add only the faults. ``resident`` is (cached bytes, all bytes)
+        before the load.
+        """
         faults = self._do.faults(checks, number)
         own = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks), faults, resident)
         gathered, totals = self._group.gather(own), self.compared
@@ -298,9 +304,10 @@ def _name_of(at: OperationRef) -> str:
 
 
 class SilenceWatch:
-    """Measures the longest time without activity of this rank (``longest``, in seconds) during its ``with`` blocks.
+    """Measures this rank's longest time without activity during the ``with`` blocks of this object.
 
-    The time in which this rank waits for other ranks is not counted. A load uses one block for each of its steps.
+    ``longest`` is this time in seconds. Times in which this rank waits for other ranks are not counted. A load uses one
+    ``with`` block for each of its steps.
     """
 
     def __init__(self, activity: Activity) -> None:

@@ -56,12 +56,12 @@ _BYPASSED = "This engine writes its files without the store of a run, so its sav
 
 
 class InterferenceScenario:
-    """Measures paced saves without and with other work, in turns. Rank 0 reports the results of each pattern.
+    """Measures paced saves, in turns without and with other work. Rank 0 reports the results of each pattern.
 
     ``do`` and ``strategy`` save checkpoints to ``store``, whose files accept bytes at ``pace``. Each save has new
-    content. ``found`` describes the pace for the report. A turn of data loaders takes ``turn_seconds``: a data loader
-    on each host reads files of ``area`` at ``loader_bytes_per_second``. ``drop`` drops the cached data of the files
-    that will be read next. Checkpoint numbers follow ``after``.
+    content. ``found`` describes the pace for the report. A turn of data loaders takes ``turn_seconds``. In this turn, a
+    data loader on each host reads files of ``area`` at ``loader_bytes_per_second``. ``drop`` drops the cached data of
+    the files that will be read next. The numbers of the saved checkpoints are larger than ``after``.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class InterferenceScenario:
         self._concurrent_bytes = 0
 
     def measure(self, rank_bytes: int, files: Sequence[Files]) -> None:
-        """Measure saves of two concurrent jobs, then saves during reads of ``files`` by data loaders.
+        """Measure saves while another job saves, then saves while data loaders read ``files``.
 
         ``rank_bytes`` is the number of bytes that this rank saves.
         """
@@ -136,7 +136,10 @@ class InterferenceScenario:
         self._saves_aside += 1
 
     def _aside(self, save: int) -> CheckpointRef:
-        """Return the reference of a save that is not committed. Each number ``save`` results in a different name."""
+        """Return the reference of a save that is not committed.
+
+        ``save`` is the number of the save. Each number results in a different name.
+        """
         return replace(self._neighbour, attempt=save)
 
     def _remove_aside(self) -> None:
@@ -148,8 +151,9 @@ class InterferenceScenario:
             self._removed_aside = max(counts, default=0)
 
     def _two_jobs(self, rank_bytes: int) -> None:
-        """Treat each half of the ranks as a job. In each turn, measure a save of one job while the other job saves
-        at the same pace.
+        """Treat each half of the ranks as a job. Measure saves of one job while the other job saves.
+
+        Both jobs save at the same pace.
         """
         ranks = math.ceil(self._group.size / 2)
         is_first = self._group.rank < ranks
@@ -195,7 +199,7 @@ class InterferenceScenario:
         self._pace.until(threading.Event())
 
     def _data_loaders(self, files: Sequence[Files]) -> None:
-        """Read samples on every host, in turns without saves and while all ranks save."""
+        """Read samples on every host, in some turns without saves and in other turns while all ranks save."""
         self._drop(files)
         turns: dict[bool, list[_Turn]] = {False: [], True: []}
         saves: list[float] = []
@@ -244,8 +248,10 @@ class InterferenceScenario:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
     def _io_modes_text(self, io_mode: str) -> str:
-        """Return a text that describes how reads used the page cache. If hosts differ, the text contains the host count
-        of each way.
+        """Return a text that describes how all hosts read samples through or past the page cache.
+
+        ``io_mode`` is the description of this host. If hosts differ, the text contains each description and its number
+        of hosts.
         """
         counts = Counter(filter(None, self._group.gather(io_mode)))
         if len(counts) < 2:
@@ -281,7 +287,10 @@ class InterferenceScenario:
         is_saving_rank: bool = True,
         meanwhile: Callable[[threading.Event], None] | None = None,
     ) -> Operation | None:
-        """Save an additional checkpoint, and delete it. Return the save on rank 0, and None elsewhere."""
+        """Save an additional checkpoint, then delete it.
+
+        Return the result of the save on rank 0, and None elsewhere. ``meanwhile`` runs concurrently on this rank.
+        """
         operation = self._do.save(
             self._strategy,
             self._number,
@@ -304,9 +313,11 @@ class InterferenceScenario:
 
 
 class _Turn(NamedTuple):
-    """The results of the data loaders of all hosts in one turn. They are complete only on rank 0.
+    """The results of the data loaders of all hosts in one turn. Only rank 0 has the complete results.
 
-    ``p99`` covers the reads of all hosts. ``waited`` and ``client_busy`` are maximums over hosts.
+    ``reads`` is the number of reads of all hosts. ``p99`` is the 99th percentile of their durations in seconds.
+    ``waited`` is the time in seconds in which training waited for samples. ``client_busy`` is the share of time in
+    which a data loader used a CPU or waited for a CPU. ``waited`` and ``client_busy`` are maximums over the hosts.
     """
 
     reads: int
@@ -316,7 +327,7 @@ class _Turn(NamedTuple):
 
     @classmethod
     def of(cls, of_hosts: Sequence[SampleReads]) -> _Turn:
-        """Return the combined reads of all ranks. Only the leader of each host has reads."""
+        """Return the combined reads of all ranks, ``of_hosts``. Only ranks that lead a host have reads."""
         every = sorted(took for host in of_hosts for _, took in host.reads)
         return cls(
             reads=len(every),
@@ -397,8 +408,9 @@ def measure(at: ScenarioContext) -> None:
 
 
 def _scenario(at: ScenarioContext, task: PacedTask, layout: Layout, shard: RankLayout) -> InterferenceScenario:
-    """Return the scenario for ``task``. In it, this rank saves ``shard``, a part of ``layout``, at the pace of the
-    task.
+    """Return the scenario for ``task``, in which this rank saves ``shard`` at the pace of the task.
+
+    ``layout`` is the layout of the complete checkpoint, of which ``shard`` is this rank's part.
     """
     pace = Pace(task.seconds)
     store = paced_store(at.store, pace)

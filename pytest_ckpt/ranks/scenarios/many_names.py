@@ -109,11 +109,10 @@ class ManyNamesScenario:
         )
 
     def _old_checkpoints(self) -> bool:
-        """Create the files of old checkpoints on all ranks, and remove them on rank 0. Return whether every call
-        succeeded.
+        """Create the files of old checkpoints on all ranks, and remove them on rank 0.
 
-        In jobs, one rank removes an old checkpoint (shutil.rmtree). It must see all files, so rank 0 first waits until
-        it sees the names that other hosts created.
+        Return whether every call succeeded. In jobs, one rank removes an old checkpoint (shutil.rmtree). The removing
+        rank must see all files. So rank 0 first waits until it sees the names that other hosts created.
         """
         old = [old_checkpoint(number) for number in range(REMOVALS)]
         own = self._names.old_files_of(self._group.rank, self._group.size)
@@ -126,8 +125,9 @@ class ManyNamesScenario:
         )
 
     def _removed(self, directory: str) -> bool:
-        """Let rank 0 remove ``directory`` as jobs remove an old checkpoint, and record the time. Return whether every
-        call succeeded.
+        """On rank 0, remove ``directory`` as a job removes an old checkpoint, and record the time. Other ranks wait.
+
+        Return whether every call succeeded.
         """
         self._cache.forget_names()
         is_done = self._by_rank_0("unlink", lambda: self._remove(directory))
@@ -162,10 +162,10 @@ class ManyNamesScenario:
         self._retry_missing("not listed", self._not_listed)
 
     def _retry_missing(self, kind: NameFaultKind, still_missing: Callable[[list[str]], list[str]]) -> None:
-        """Look for missing names repeatedly, because names that another host created may appear late. Then record
-        the names that are still missing as faults.
+        """Look for missing names repeatedly, because names that another host created may appear late.
 
-        The time limit is the limit of requirement STALE. ``kind`` is the kind of the faults.
+        ``still_missing`` returns those of the given names that are still missing. The time limit is the limit of
+        requirement STALE. At the limit, names that are still missing are recorded as faults of kind ``kind``.
         """
         missing, end = self._missing, time.monotonic() + VISIBLE_WITHIN_SECONDS
         while missing and self._group.spans_hosts and time.monotonic() < end:
@@ -239,7 +239,7 @@ class ManyNamesScenario:
     def _together(self, call: NameCall, work: Callable[[], None]) -> bool:
         """Let all ranks perform ``work`` concurrently. Return whether every call succeeded.
 
-        Rank 0 then has the seconds of each rank.
+        After this call, rank 0 knows the seconds of each rank.
         """
         self._parts += 1
         at, failure, self._left_out_seconds = self._do.one("metadata", "", self._parts), None, 0.0

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def measure_notice(
     group: Group, activity: Activity, do: Operations, strategy: Strategy, task: Task, *, whole_bytes: int
 ) -> None:
-    """Begin a save. As soon as the job may continue, send a notice to all ranks, which then save their current state.
+    """Begin a save. When the job may continue, send a notice to all ranks, which then save their current state.
 
-    This is the worst moment for a notice, because the last save may wait for the first save. The measurement is
-    repeated with the same two checkpoint numbers. ``whole_bytes`` is the size of a checkpoint.
+    This is the worst moment for a notice, because the save after the notice may have to wait for the first save. The
+    measurement is repeated with the same two checkpoint numbers. ``whole_bytes`` is the size of a checkpoint in bytes.
     """
     first = task.operations + PATTERNS["preempt"].first
     seconds = []

@@ -1,7 +1,7 @@
-"""Resized jobs: N ranks save a checkpoint; 2N ranks and N/2 ranks load it with the engine's library.
+"""Resized jobs: N ranks save a checkpoint; then 2N ranks and N/2 ranks load it with the engine's library.
 
-Each of these jobs is a separate launch. The launch of N ranks saves the checkpoint and leaves it on the target. Each
-other launch loads the checkpoint several times, without cached data, and compares every byte.
+Each of these three jobs is a separate launch. The launch of N ranks saves the checkpoint and leaves it on the target.
+Each other launch loads the checkpoint several times, without cached data, and compares every byte.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Resharded loads: all replicas load concurrently, ranks of another host load, fewer readers load, or more readers
+"""Resharded loads: loads in which ranks do not simply load their own files.
+
+Four cases are measured: all replicas load concurrently, ranks of another host load, fewer readers load, or more readers
 load.
 """
 
@@ -35,10 +37,10 @@ _TOGETHER = "The ranks of this engine load together, each only its own files: th
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadPatterns:
-    """Measures all kinds of resharded loads. Rank 0 reports the result of each pattern as soon as it is measured.
+    """Measures all kinds of resharded loads. Rank 0 reports the result of each kind as soon as it is measured.
 
-    ``loader`` creates a loader for any shard; None if ranks can only load together, each its own files. ``drop`` drops
-    the cached data of the files that this rank will read next.
+    ``loader`` creates a loader for any shard. It is None if the engine's ranks can only load together, each rank its
+    own files. ``drop`` drops the cached data of the files that this rank will read next.
     """
 
     group: Group
@@ -50,7 +52,7 @@ class LoadPatterns:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self, checkpoint: int) -> None:
-        """Load a checkpoint of the target in every pattern, `LOADS_OF_A_PATTERN` times each, without cached data."""
+        """Load ``checkpoint`` in every kind of resharded load, `LOADS_OF_A_PATTERN` times each, without cached data."""
         hosts = self.group.share(self.group.gather(self.group.host))
         for reading in (storm(self.layout), shifted(self.layout, hosts), joined(self.layout), split(self.layout)):
             if reading.not_run or self.loader is None:
@@ -94,11 +96,11 @@ def repeated_loads(
     bytes_each: int,
     restart: RestartReads | None = None,
 ) -> LoadPattern:
-    """Load a checkpoint `LOADS_OF_A_PATTERN` times without cached data, then free the loader.
+    """Load a checkpoint `LOADS_OF_A_PATTERN` times without cached data, then free the loader. Return the results.
 
-    Return the results, which are complete only on rank 0. ``names`` are the files that this rank reads; ``drop`` drops
-    their cached data. In each load, all ranks together read ``bytes_each`` bytes of tensors. ``reads`` describes a load
-    for the report.
+    Only rank 0 has the complete results. ``names`` are the files that this rank reads. ``drop`` drops the cached data
+    of these files. In each load, all ranks together read ``bytes_each`` bytes of tensors. ``reads`` is a description of
+    a load for the report.
     """
     operations: list[Operation] = []
     checked, fault_count = 0, 0

@@ -1,4 +1,7 @@
-"""Retention: after each of the subject's saves, old checkpoints are deleted. One more save runs during a deletion."""
+"""Retention: after each of the subject's saves, old checkpoints are deleted.
+
+An additional save runs during a deletion.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SavesRetained:
-    """The subject's saves and deletes.
+    """Performs the subject's saves and deletes.
 
     ``retain`` is the number of newest checkpoints to keep; 0 keeps all. ``kept`` are the numbers of the checkpoints on
     the target. ``saves`` contains the result of each save, on rank 0 only.
@@ -39,10 +42,11 @@ class SavesRetained:
         return statistics.median([o.seconds for o in self.saves] or [0.0])
 
     def save_all(self, strategy: Strategy, count: int, training: TrainingSteps | None = None) -> Retention | None:
-        """Save checkpoints 1 to ``count``. If there are more than ``retain``, delete the oldest after each save.
+        """Save checkpoints 1 to ``count``.
 
-        Return the cost of deletions on rank 0; None elsewhere, or if there was no deletion. Steps of ``training`` run
-        during each save. Some undisturbed steps run before the next save.
+        After each save, delete the oldest checkpoint if there are more than ``retain``. If checkpoints are deleted,
+        return the cost of deletions on rank 0, and None elsewhere. If not, return None. Steps of ``training`` run
+        during each save. After each save, some steps run undisturbed before the next save.
         """
         if training:
             with self._do.stage("content", self._do.all("content")):
@@ -72,8 +76,9 @@ class SavesRetained:
         self.kept = []
 
     def _save_while_deleting(self, strategy: Strategy, checkpoint: int) -> Retention | None:
-        """Save another checkpoint while the oldest checkpoint is deleted. Return the cost of deletions on rank 0, None
-        elsewhere.
+        """Save ``checkpoint`` while the oldest checkpoint is deleted.
+
+        Return the cost of deletions on rank 0, None elsewhere.
         """
         do, oldest = self._do, self.kept.pop(0)
         operation = do.save(

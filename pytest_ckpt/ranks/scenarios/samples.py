@@ -1,9 +1,9 @@
 """Reads samples at random offsets, as data loaders do, in a separate process (``python -m`` this module).
 
-The process is separate because reads in a rank's process would be delayed by Python's global lock.
+In a rank's process, Python's global lock would delay the reads. Therefore the process is separate.
 
-Line 1 of standard input describes the reads as JSON. Line 2 starts the reads. Line 3, or the end of the input, ends
-them. Then the process prints every read, and every wait of training for a sample (`SampleReads`).
+Line 1 of standard input describes the reads as JSON. Line 2 starts the reads. Line 3, or the end of the input, ends the
+reads. Then the process prints every read, and every wait of training for a sample (`SampleReads`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class SampleReads:
 class _Loader:
     """A data loader: readers fill a queue of samples, and training takes one sample every ``sample_seconds``.
 
-    The queue has space for the samples of `PREFETCH_SECONDS`. Training begins `PREFETCH_SECONDS` after the readers.
+    The queue has space for the samples of `PREFETCH_SECONDS`. Training begins `PREFETCH_SECONDS` after the start of the
+    readers.
     """
 
     files: list[Source]
@@ -80,7 +81,7 @@ class _Loader:
         self.free_slots = threading.Semaphore(max(1, math.ceil(PREFETCH_SECONDS / self.sample_seconds)))
 
     def read(self, seed: int) -> None:
-        """Read at random offsets whenever the queue has space, until stopped."""
+        """Read at random offsets whenever the queue has space, until `stop` is called."""
         chance = random.Random(seed)
         buffer = mmap.mmap(-1, self.sample_bytes)
         # Queried once, because a size query immediately before a timed read would warm the client's caches.
@@ -104,8 +105,9 @@ class _Loader:
             self.ready.release()
 
     def train(self) -> None:
-        """Take a sample from the queue every ``sample_seconds``, until stopped. A late sample delays all
-        later samples.
+        """Take a sample from the queue every ``sample_seconds``, until `stop` is called.
+
+        A late sample delays all later samples.
         """
         due = time.perf_counter() + PREFETCH_SECONDS
         while not self.over.wait(max(0.0, due - time.perf_counter())):
@@ -118,7 +120,7 @@ class _Loader:
             due += self.sample_seconds
 
     def stop(self, readers: int) -> None:
-        """Let all threads end, including threads that wait."""
+        """End all threads, including threads that are waiting. ``readers`` is the number of reader threads."""
         self.over.set()
         self.ready.release()
         self.free_slots.release(readers)
@@ -136,8 +138,9 @@ class _Untimed:
 
 
 def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader:
-    """Open the files so that every read comes from the storage. Read one block as a test, and return the
-    data loader.
+    """Open the files so that every read comes from the storage. Return the data loader.
+
+    One block is read as a test.
     """
     store: Store = load(area.opener)(area)
     opened = [store.open(of.ref, _Untimed()).source(name, fresh=True) for of in files for name in of.names]
@@ -147,7 +150,7 @@ def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader
 
 
 def main() -> None:
-    """Read samples as standard input requests, and print the reads. The module defines the lines of the input."""
+    """Read samples as standard input requests, and print the reads. The module's docstring describes the input."""
     # The process must not continue to read after its rank has ended.
     die_with_parent()
     request = json.loads(sys.stdin.readline())

@@ -1,4 +1,4 @@
-"""Scaling: 1, 2, 4 … clients perform the same saves and loads, in turns."""
+"""Scaling: 1, 2, 4 … clients perform the same saves and loads. Measurements of different numbers alternate."""
 
 from __future__ import annotations
 
@@ -85,8 +85,9 @@ class ScalingScenario:
         self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", found=result))
 
     def _one(self, strategy: Strategy, index: int, of: _CountResults, *, is_saving_rank: bool) -> Integrity:
-        """Save, load and delete one checkpoint, and add the results to ``of``. Return the comparison, which is complete
-        on rank 0.
+        """Save, load and delete one checkpoint, and add the results to ``of``. Return the result of the comparison.
+
+        Only rank 0 has the complete result.
         """
         do, number = self.do, self.task.operations + PATTERNS["scaling"].first + index
         at = do.one("scaling", "save", index)

@@ -1,7 +1,7 @@
-"""Serving: replicas load a model's weights concurrently, uncached and cached.
+"""Serving: replicas load a model's weights concurrently, in some loads without and in others with cached data.
 
-All ranks write the weights, each some of the files. The ranks of a replica each read a part of the weights. Finally one
-rank reads all files and writes them again, as a new checkpoint.
+All ranks write the weights; each rank writes some of the files. Each rank of a replica reads a part of the weights.
+Finally one rank reads all files and writes them again, as a new checkpoint.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COPIED_BYTES = 2 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingScenario:
-    """Measures loads of a model's weights, and their rewrite by one rank.
+    """Measures loads of a model's weights by all ranks, and a copy of all weights by one rank.
 
     ``drop`` drops the cached data of the files that this rank will read next.
     """
@@ -65,8 +65,9 @@ class ServingScenario:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self) -> None:
-        """Write the weights, and load them in each I/O mode. Then rewrite them, compare the copy, and remove both
-        checkpoints.
+        """Write the weights, and load them in each I/O mode.
+
+        Then copy them, compare the copy, and remove both checkpoints.
         """
         do, number = self.do, self.task.operations + PATTERNS["serving"].first
         do.save(self._saving(self._engine(number, "reads")), number, role="serving", at=do.one("serving", "save", 1))
@@ -93,7 +94,10 @@ class ServingScenario:
     def _load(
         self, engine: WeightsEngine, number: int, io_mode: IoMode, index: int, *, is_warm: bool
     ) -> list[WeightsLoad]:
-        """Load the weights. Return a list with the result on rank 0, and an empty list elsewhere."""
+        """Load the weights. Return a list with the result on rank 0, and an empty list elsewhere.
+
+        If ``is_warm``, the weights may be in caches.
+        """
         do, names = self.do, self.weights.names
         if not is_warm:
             self.drop([do.files(number, names)])
@@ -144,11 +148,11 @@ class ServingScenario:
 
 
 class WeightsEngine:
-    """The weights that one rank writes and reads, with the content of checkpoint ``number``.
+    """The weights that one rank writes and reads. Their content is that of checkpoint ``number``.
 
     One thread reads all data in one pass, as in a rank of a serving engine. Other threads compare every byte
     concurrently. If a read waits for a comparison, the wait is timed. If a page of a mapped file cannot be read, the
-    kernel kills the process, as it kills a serving engine.
+    kernel kills this process. It would also kill a real serving engine.
     """
 
     def __init__(self, weights: Weights, rank: int, content: Content, number: int, io_mode: IoMode) -> None:
@@ -178,14 +182,14 @@ class WeightsEngine:
             write_in_order(draft, clock, self._weights.names[file], partial(self._write, file))
 
     def load_steps(self) -> int:
-        """Return 1: all data are read in one pass."""
+        """Return 1, because all data are read in one pass."""
         self.fill(self._number)
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read and compare this rank's parts of all files. Return the number of bytes. A missing file is an error.
+        """Read and compare this rank's parts of all files. Return the number of bytes read.
 
-        The time of comparisons after the last byte has arrived is not counted.
+        A missing file raises an error. The time of comparisons after the last byte has arrived is not counted.
         """
         self._found = FirstFaults()
         files = list(dict.fromkeys(piece.file for piece in self._pieces))
@@ -230,8 +234,9 @@ class WeightsEngine:
             return _mapped(path)
 
     def _read_files(self, files: Collection[int], clock: Clock) -> Ring[_Piece]:
-        """Read this rank's parts of the open files in one pass, and compare them concurrently. Return the ring with its
-        times.
+        """Read this rank's parts of the open files in one pass, and compare them concurrently.
+
+        Return the ring of buffers. ``files`` are the numbers of the files. The ring contains the times of the pass.
         """
 
         def read(piece: _Piece, buffer: Bytes) -> int:
@@ -283,7 +288,7 @@ class _Piece(NamedTuple):
 
 
 def _mapped(path: str) -> Bytes:
-    """Map a file into memory and return it. If the file is empty, it cannot be mapped: return an empty array."""
+    """Map a file into memory, and return this memory. If the file is empty, return an empty array."""
     try:
         return np.memmap(path, dtype=np.uint8, mode="r")
     except ValueError:
@@ -291,9 +296,7 @@ def _mapped(path: str) -> Bytes:
 
 
 class Consolidator(WeightsEngine):
-    """An engine whose save copies a committed checkpoint: rank 0 reads and writes all files, and the other
-    ranks wait.
-    """
+    """An engine whose save copies a committed checkpoint on rank 0, while the other ranks wait."""
 
     def __init__(
         self, weights: Weights, rank: int, content: Content, number: int, written: CommittedCheckpoint

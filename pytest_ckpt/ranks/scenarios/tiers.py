@@ -1,8 +1,8 @@
 """Tiers: saves to the local tier without and during drains, then restores of the newest complete checkpoint.
 
-If there are several hosts, one host then loses its local tier. A partner host sends back its copies of the lost files,
-and all ranks load from their local tiers. Copies are sent over the ranks' network, as in jobs, without the storage
-under test.
+A drain copies a checkpoint from the local tier to the target. If there are several hosts, the last host then loses its
+local tier. A partner host sends back its copies of the lost files, and all ranks load from their local tiers. Copies
+are sent over the ranks' network, as in jobs, without the storage under test.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ FileSizes = tuple[tuple[str, int], ...]
 
 @dataclass(kw_only=True, slots=True)
 class TierScenario:
-    """Saves checkpoints of ``bytes`` over all ranks to the local tier, drains them to the target, and restores them.
+    """Saves checkpoints to the local tier, drains them to the target, and restores them.
 
-    ``do`` are the subject's operations on the target. ``cache`` is the host's cache of files on the target. ``drop``
-    drops the cached data of files on the target that will be read next.
+    ``bytes`` is the size of a checkpoint over all ranks. ``do`` performs the subject's operations on the target.
+    ``cache`` is the host's cache of files on the target. ``drop`` drops the cached data of files on the target that
+    will be read next.
     """
 
     group: Group
@@ -127,11 +128,11 @@ class TierScenario:
         ).measure()
 
     def _save_in_turns(self) -> tuple[int, int]:
-        """Save to the local tier, in turns without and during drains. Return the numbers of two checkpoints: last
-        drained, newest.
+        """Save to the local tier, in some turns without a drain and in other turns during a drain.
 
-        The newest checkpoint is not drained. At the end, it is the only checkpoint in the local tier. The last drained
-        checkpoint is the only one on the target.
+        Return (number of the last drained checkpoint, number of the newest checkpoint). The newest checkpoint is not
+        drained. At the end, the local tier contains only the newest checkpoint, and the target contains only the last
+        drained one.
         """
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         drains = Drains(self.store, self.tier, self.group, self.activity, self.options)
@@ -153,7 +154,8 @@ class TierScenario:
     def _save(self, saves: SyncStrategy, number: int, drained: tuple[Drains, int] | None = None) -> float | None:
         """Save checkpoint ``number`` to the local tier. Return the seconds of the save on rank 0, and None elsewhere.
 
-        If ``drained`` is given, drain another checkpoint concurrently.
+        ``drained`` is (drains, number of another checkpoint). If it is given, this other checkpoint is drained
+        concurrently.
         """
         at = self.do.one("tiers", "save", number - self.task.operations - PATTERNS["tiers"].first + 1)
         pending: list[InFlight] = []
@@ -185,7 +187,8 @@ class TierScenario:
     ) -> TierRestore:
         """Choose the newest complete checkpoint. If it is the expected checkpoint, load it. Return the result.
 
-        ``near`` is the host's cache of files in the local tier.
+        The choice is expected to be checkpoint ``expected`` in tier ``expected_tier``. ``near`` is the host's cache of
+        files in the local tier.
         """
         self.activity.begin(self.do.one("tiers", "load", index))
         tier, number = self._newest_complete()
@@ -212,9 +215,10 @@ class TierScenario:
         return tuple(dict.fromkeys((*self._sizes[number], *self.task.files.shared)))
 
     def _newest_complete(self) -> tuple[Tier, int]:
-        """Return, on all ranks, the tier and number of the newest checkpoint for which every rank has its files.
+        """Return (tier, number) of the newest complete checkpoint of this scenario, on all ranks.
 
-        If both tiers contain it, return the local tier. If there is no such checkpoint, return an empty tier and 0.
+        A checkpoint is complete in a tier if every rank has its files there. If both tiers contain the newest complete
+        checkpoint, return the local tier. If there is no complete checkpoint, return ("", 0).
         """
         slug = self.task.subject.slug
         tiers: tuple[tuple[Tier, Store], ...] = (("local", self.tier), ("target", self.store))
@@ -239,7 +243,7 @@ class TierScenario:
 
 
 class _Piece(NamedTuple):
-    """A piece of ``length`` bytes of a file of ``size`` bytes."""
+    """A piece of a file of ``size`` bytes: ``length`` bytes from ``offset`` on."""
 
     name: str
     size: int
@@ -248,7 +252,7 @@ class _Piece(NamedTuple):
 
 
 class PartnerTransfer(NamedTuple):
-    """The transfer of the files of rank ``owner`` from rank ``source`` to rank ``to``, which is on another host."""
+    """The transfer of rank ``owner``'s files, from rank ``source`` to rank ``to`` on another host."""
 
     owner: int
     source: int
@@ -257,7 +261,10 @@ class PartnerTransfer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hosts:
-    """The names of the hosts, and the ranks of each host in the same order. Each host's partner is the next host."""
+    """The names of the hosts, and the ranks of each host in the same order.
+
+    Each host's partner is the next host. The partner of the last host is the first host.
+    """
 
     names: tuple[str, ...]
     ranks: tuple[tuple[int, ...], ...]
@@ -274,7 +281,7 @@ class Hosts:
         return cls(names=tuple(names.values()), ranks=tuple(map(tuple, by_leader.values())))
 
     def to_partners(self) -> list[PartnerTransfer]:
-        """Return the transfers of each rank's files to a rank of the partner host."""
+        """Return one transfer per rank: from the rank to a rank of the partner host."""
         return [
             PartnerTransfer(owner=owner, source=owner, to=partners[place % len(partners)])
             for owners, partners in zip(self.ranks, (*self.ranks[1:], self.ranks[0]), strict=True)
@@ -284,11 +291,11 @@ class Hosts:
 
 @dataclass(kw_only=True, slots=True)
 class PartnerScenario:
-    """Saves two checkpoints of ``bytes`` to the local tiers and copies them to partner hosts. Then the last host loses
-    its files.
+    """Saves two checkpoints to the local tiers, and copies them to partner hosts.
 
-    ``do`` performs operations in the local tier. ``cache`` is the host's cache of files in the local tier. Checkpoint
-    numbers follow ``after``.
+    Then the last host loses its files. ``bytes`` is the size of a checkpoint over all ranks. ``do`` performs operations
+    in the local tier. ``cache`` is the host's cache of files in the local tier. Numbers of checkpoints are larger than
+    ``after``.
     """
 
     group: Group
@@ -304,7 +311,10 @@ class PartnerScenario:
     _buffers: dict[PartnerTransfer, Bytes] = field(default_factory=dict)
 
     def measure(self) -> NodeLoss:
-        """Save and copy twice, let a host lose its files, send the files back, load, and remove all checkpoints."""
+        """Save and copy two checkpoints, delete the files of one host, send the files back to this host, and load.
+
+        Finally remove all checkpoints.
+        """
         do, self._hosts = self.do, Hosts.of(self.group)
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         older = self.after + PATTERNS["tiers"].first + _COPIES
@@ -349,7 +359,10 @@ class PartnerScenario:
         return self.do.one("tiers", action, number - self.after - PATTERNS["tiers"].first + 1)
 
     def _sizes_of(self, number: int) -> tuple[FileSizes, ...]:
-        """Return the sizes of each rank's files in its tier, on all ranks."""
+        """Return, on all ranks, the names and sizes of each rank's files of checkpoint ``number``.
+
+        The files are in the rank's local tier.
+        """
         ref = self.do.ref(number)
         sizes = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
         return tuple(self.group.share(self.group.gather(tuple(sizes))))
@@ -438,8 +451,9 @@ class PartnerScenario:
         return self._buffers[transfer]
 
     def _missing(self, back: Sequence[PartnerTransfer], number: int) -> int:
-        """Return, on all ranks, how many files are missing or have a wrong size on the ranks that must send
-        them back.
+        """Return, on all ranks, how many files cannot be sent back because they are missing or have a wrong size.
+
+        ``back`` are the transfers that send files back. The files are counted on the ranks that must send them.
         """
         ref = self.do.ref(number)
         wrong = sum(
@@ -451,8 +465,10 @@ class PartnerScenario:
         return sum(self.group.share(self.group.gather(wrong)))
 
     def _lose(self, lost: Sequence[int], copies: Sequence[PartnerTransfer], newest: int) -> None:
-        """Delete all files in the tier of the host with the ranks ``lost``: its own files, and its copies of other
-        files.
+        """Delete all files of checkpoint ``newest`` in the local tier of one host. ``lost`` are the ranks of this host.
+
+        Both the host's own files and the copies that it received from other hosts are deleted. ``copies`` are all
+        transfers to partner hosts.
         """
         if self.group.rank in lost:
             self.do.delete_files_of_rank(newest)
@@ -468,7 +484,7 @@ class PartnerScenario:
         self._remove_directory(number + _TO_COPY, on=[transfer.to for transfer in copies])
 
     def _remove_directory(self, number: int, *, on: Sequence[int]) -> None:
-        """Remove the remains of a checkpoint on the hosts of these ranks."""
+        """Remove the remains of a checkpoint, such as directories, on the hosts of the ranks ``on``."""
         self.group.wait()
         if leads(self.group, self.tier) and self._is_here(on):
             self.tier.finish_delete(self.do.ref(number))

@@ -3,16 +3,18 @@
 Rank 0 requests each command.
 
 Failover: a command injects a fault at a random moment of a save or load. Operations run one after the other until the
-fault command has returned. Then a command repairs the storage, and a save runs while the storage rebuilds. Every
-committed checkpoint is loaded, and every byte is compared. If a commit ended with an error, the checkpoint may exist:
-the answer may have been lost. After the repair, a query shows whether it exists. This launch comes last, because the
-storage may rebuild for a long time, which would disturb other measurements.
+fault command has returned. Then another command repairs the storage, and a save runs while the storage rebuilds. Every
+committed checkpoint is loaded, and every byte is compared. If a commit ended with an error, the checkpoint may exist,
+because only the answer of the storage may have been lost. After the repair, a query shows whether the checkpoint
+exists. This launch comes last, because the storage may rebuild for a long time, which would disturb other measurements.
 
-Upgrade: saves and loads run in turns while a command restarts or upgrades the storage, which must continue to serve.
+Upgrade: saves and loads run in turns while a command restarts or upgrades the storage. The storage must continue to
+serve.
 
-Snapshots: a snapshot is taken in the middle of a save. Its clone must contain either no commit of the save, or a
-complete checkpoint. The save is compared with an earlier save without a snapshot. The earlier checkpoint is loaded from
-the clone and compared; so is the save's checkpoint if it is committed there.
+Snapshots: a snapshot is taken in the middle of a save. The clone of the snapshot must contain either no commit of the
+save, or a complete checkpoint. The duration of the save is compared with an earlier save without a snapshot. The
+earlier checkpoint is loaded from the clone and compared. If the save is committed in the clone, its checkpoint is also
+loaded and compared.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _EARLIEST, _LATEST = 0.1, 0.9
 class RunWithCommands(ABC):
     """The base class of launches in which commands run.
 
-    It alternates between two checkpoint numbers: one for the newest complete checkpoint, the other for the next save.
+    A launch uses two checkpoint numbers in turns: one for the newest complete checkpoint, the other for the next save.
     """
 
     def __init__(
@@ -106,8 +108,9 @@ class RunWithCommands(ABC):
         """Save, load and report the results. Return whether the storage is in its original state."""
 
     def _watched(self) -> AbstractContextManager[None]:
-        """Return a context manager that records how busy the hosts are, for each operation and for the complete
-        ``with`` block.
+        """Return a context manager that records how busy the hosts are during its ``with`` block.
+
+        The load is recorded for each operation and for the complete block.
         """
         return self._do.host_load.spanning(self._name)
 
@@ -116,8 +119,9 @@ class RunWithCommands(ABC):
         return self._group.rank == 0
 
     def _share(self) -> float:
-        """Return a random fraction of an operation's duration, after which a command is requested. It is equal on all
-        ranks.
+        """Return a random fraction of an operation's duration. A command is requested after this fraction.
+
+        The fraction is equal on all ranks.
         """
         return self._random.uniform(_EARLIEST, _LATEST)
 
@@ -125,14 +129,21 @@ class RunWithCommands(ABC):
         return DelayedRequest(self._controller, self._task.subject, command, seconds) if self._leads else None
 
     def _save(self, later: DelayedRequest | None = None) -> TrialResult:
-        """Save under the free number. If the save succeeds, the previous checkpoint's number becomes free."""
+        """Save under the free checkpoint number.
+
+        If the save succeeds, the number of the previous checkpoint becomes free. ``later`` requests a command some time
+        after the save has started.
+        """
         tried = self._try.save(self._free, self._next("save"), later)
         if not tried.failed:
             self._free, self._whole = self._whole, self._free
         return tried
 
     def _load_and_compare(self, later: DelayedRequest | None = None) -> TrialResult:
-        """Load the newest committed checkpoint and compare it."""
+        """Load the newest committed checkpoint, and compare every byte.
+
+        ``later`` requests a command some time after the load has started.
+        """
         return self._try.load(self._whole, self._next("load"), later)
 
     def _next(self, action: TriedKind) -> OperationRef:
@@ -140,17 +151,23 @@ class RunWithCommands(ABC):
         return self._do.one(self._name, action, self._count)
 
     def _require_success(self, tried: TrialResult) -> TrialResult:
-        """Return ``tried``, the result of an operation without an injected fault. Raises OSError if it failed."""
+        """Return ``tried``, the result of an operation without an injected fault.
+
+        If the operation failed, raises OSError.
+        """
         if tried.failed:
             raise OSError(0, f"no fault was injected, but a {tried.operation.kind} failed: {tried.operation.error}")
         return tried
 
     def _is_any(self, *, seen: bool) -> bool:
-        """Return on all ranks whether ``seen`` is true on rank 0."""
+        """Return rank 0's value of ``seen``, on all ranks."""
         return bool(self._group.share(seen))
 
     def _await_command(self, request: RequestedCommand | None) -> CommandRun:
-        """Wait until a command that rank 0 requested has ended. Return its result, on all ranks."""
+        """Wait until a command that rank 0 requested has ended. Return the command's result, on all ranks.
+
+        ``request`` is the requested command on rank 0.
+        """
         with self._activity.wait():
             run = request.wait() if request else None
         shared: CommandRun = self._group.share(run)
@@ -166,7 +183,7 @@ class FailoverRun(RunWithCommands):
     """The failover launch of one task. After each fault, rank 0 reports all results so far."""
 
     def _measure(self) -> bool:
-        """Save and load without a fault, then with a fault during a save and during a load."""
+        """Save and load without a fault. Then inject one fault during a save and one fault during a load."""
         with self._watched():
             saved, loaded = self._require_success(self._save()), self._require_success(self._load_and_compare())
         self._undisturbed = (saved.operation, loaded.operation)
@@ -181,10 +198,10 @@ class FailoverRun(RunWithCommands):
         return not not_run
 
     def _broken(self, kind: TriedKind, usual_seconds: float) -> str:
-        """Inject a fault during an operation, repair the storage, and save again.
+        """Inject a fault during an operation of kind ``kind``, repair the storage, and save again.
 
-        Return the reason why the launch cannot continue; empty if it can. ``usual_seconds`` is the duration of such an
-        operation without a fault.
+        Return the reason why the launch cannot continue; empty if it can continue. ``usual_seconds`` is the duration of
+        an operation of this kind without a fault.
         """
         share = self._share()
         listed: list[OperationTrial] = []
@@ -244,7 +261,7 @@ class FailoverRun(RunWithCommands):
         return not_run
 
     def _after(self, kind: TriedKind) -> None:
-        """After a save during which no fault was injected, load its checkpoint. After a load, do nothing."""
+        """Load the checkpoint of a save that ended before the fault was injected. If ``kind`` is a load, do nothing."""
         if kind == "save":
             self._require_success(self._load_and_compare())
 
@@ -343,7 +360,7 @@ class SnapshotRun(RunWithCommands):
     """The snapshot launch of one task. After each snapshot, rank 0 reports all results so far."""
 
     def _measure(self) -> bool:
-        """Save without and with a snapshot, in turns."""
+        """Save without a snapshot and with a snapshot, in turns."""
         # The first save replaces no checkpoint, so it is not used for comparison.
         self._require_success(self._save())
         trials: list[SnapshotTrial] = []
@@ -405,9 +422,10 @@ class SnapshotRun(RunWithCommands):
         )
 
     def _clone(self, taken: CommandRun) -> tuple[Store | None, str]:
-        """Return (run's area in the clone, empty text). If the area is not accessible on a host, return (None, reason).
+        """Return (run's area in the clone, empty text) on all ranks. The area is the run's own directory or prefix.
 
-        All ranks have the same result.
+        If the area is not accessible on a host, return (None, reason) on all ranks. ``taken`` is the result of the
+        command that took the snapshot.
         """
         with self._activity.in_phase("open"):
             clone, reason = cast("StoreOfPaths", self._store).clone(taken.output)
@@ -418,10 +436,10 @@ class SnapshotRun(RunWithCommands):
         return clone, ""
 
     def _inspect_clone(self, clone: Store, before: int, saved_during: TrialResult) -> tuple[bool, str]:
-        """Return whether the save during the snapshot is committed in the clone, and the error of loads from the clone.
+        """Return (whether the save during the snapshot is committed in the clone, error of loads from the clone).
 
-        The checkpoint ``before`` is always loaded. The save's checkpoint is loaded if it is committed in the clone.
-        Without an error, the text is empty.
+        The checkpoint ``before``, which was saved before the snapshot, is always loaded. The checkpoint of the save
+        during the snapshot is loaded if it is committed in the clone. If no load has an error, the text is empty.
         """
         # If the save failed, it is under the free number, and the previous checkpoint is still the complete one.
         number = self._free if saved_during.failed else self._whole

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Background:
     """The thread of a rank that writes in the background. All ranks create the object together.
 
-    ``lane`` reports the thread's activity. ``group`` is a second group, in which the background threads of all ranks
-    wait for each other.
+    ``lane`` reports the thread's activity. ``group`` is an additional group of all ranks, in which the background
+    threads wait for each other.
     """
 
     def __init__(self, group: Group, activity: Activity) -> None:
@@ -45,8 +45,9 @@ class Background:
         self._in_flight: InFlight | None = None
 
     def wait(self) -> float:
-        """Wait until the previous background work has ended. Return the seconds of the wait. Raises the
-        work's error.
+        """Wait until the previous background work has ended. Return the seconds of the wait.
+
+        If the previous work failed, raises its error.
         """
         start = time.perf_counter()
         if self._in_flight:
@@ -55,9 +56,9 @@ class Background:
         return time.perf_counter() - start
 
     def begin(self, work: Callable[[], RankSave], start: float) -> InFlight:
-        """Start the background work of a save that began at ``start``. Return the save.
+        """Start ``work``, the background part of a save. Return the running save.
 
-        The save ends when all ranks have ended their work.
+        ``start`` is the time when the save began. The save ends when the work of all ranks has ended.
         """
         self.lane.begin(self._activity.operation)
 
@@ -87,11 +88,11 @@ class InFlight:
         self._work, self._returned = work, returned
 
     def poll(self) -> RankSave | None:
-        """Return the save's result; None while the save runs. Raises the save's error."""
+        """Return the save's result; None while the save runs. If the save failed, raises its error."""
         return self.wait() if self._work.done() else None
 
     def wait(self) -> RankSave:
-        """Wait until the save has ended, and return its result. Raises the save's error."""
+        """Wait until the save has ended, and return its result. If the save failed, raises its error."""
         saved = self._work.result()
         return replace(saved, timing=replace(saved.timing, returned_seconds=self._returned))
 
@@ -142,7 +143,7 @@ class AsyncStrategy:
         return self._background.begin(write, start)
 
     def facts(self) -> dict[str, str]:
-        """Return how the state is copied."""
+        """Return a description of how the state is copied."""
         return copy_facts(self._copy_threads)
 
     def wait(self) -> None:
@@ -164,10 +165,10 @@ class AsyncStrategy:
 
 
 class HybridStrategy:
-    """Saves deltas in the background, and full checkpoints while the job waits.
+    """Saves deltas (only the changed pages) in the background, and full checkpoints while the job waits.
 
-    The engine's attribute ``contains_delta`` is true if the next save is a delta. Without this attribute, all saves are
-    full.
+    The engine's attribute ``contains_delta`` is true if the next save is a delta. If an engine does not have this
+    attribute, all saves are full.
     """
 
     def __init__(
@@ -186,8 +187,9 @@ class HybridStrategy:
         self._delta = AsyncStrategy(engine=engine, store=store, group=group, activity=activity, options=options)
 
     def save(self, ref: CheckpointRef, *, is_saving_rank: bool = True) -> Pending:
-        """Save a full checkpoint while the job waits. If the save is a delta, copy it and write the copy in the
-        background.
+        """Save a checkpoint. If it is full, the job waits; if it is a delta, the save continues in the background.
+
+        The background thread writes a copy of the delta. Before a full save, this method waits for the delta in flight.
         """
         if getattr(self.engine, "contains_delta", False):
             return self._delta.save(ref, is_saving_rank=is_saving_rank)
@@ -195,11 +197,11 @@ class HybridStrategy:
         return self._full.save(ref, is_saving_rank=is_saving_rank)
 
     def facts(self) -> dict[str, str]:
-        """Return how the state is copied."""
+        """Return a description of how the state is copied."""
         return self._delta.facts()
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return True, because a full save has ended, and a delta is written from a copy."""
+        """Return True, because full saves have already ended, and deltas are written from a copy of the state."""
         del pending
         return True
 

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSave:
-    """The result of one rank's save: the times of its stages, its files, and the proofs that they are durable and
-    committed.
+    """The result of one rank's save: the times of its stages, its files, and two proofs.
 
-    ``durability`` is None on a rank that wrote no files and fsynced no directory. ``commit`` is None on ranks that do
-    not commit.
+    ``durability`` is the proof that the files are durable; None on a rank that wrote no files and fsynced no directory.
+    ``commit`` is the proof of the commit; None on ranks that do not commit.
     """
 
     timing: SaveTiming
@@ -38,10 +37,10 @@ class Pending(Protocol):
     """A save that may still be running."""
 
     def poll(self) -> RankSave | None:
-        """Return the save's result; None while the save runs. Raises the save's error."""
+        """Return the save's result; None while the save runs. If the save failed, raises its error."""
 
     def wait(self) -> RankSave:
-        """Wait until the save has ended, and return its result. Raises the save's error."""
+        """Wait until the save has ended, and return its result. If the save failed, raises its error."""
 
 
 class Strategy(Protocol):
@@ -69,7 +68,7 @@ class Strategy(Protocol):
 
 
 class StrategyFactory(Protocol):
-    """The function that creates a strategy. All ranks call it together."""
+    """A function that creates a strategy. All ranks call the function together."""
 
     def __call__(
         self,
@@ -81,10 +80,10 @@ class StrategyFactory(Protocol):
         options: EngineOptions,
         tier: Store | None = None,
     ) -> Strategy:
-        """Return a new strategy. Write nothing.
+        """Return a new strategy, without writing anything.
 
-        ``options`` are the engine's options. A strategy uses some of them, such as the number of threads for a copy.
-        ``tier`` is the run's area in a local tier; None without a local tier.
+        ``options`` are the engine's options. A strategy uses some of these options, such as the number of threads for a
+        copy. ``tier`` is the run's area in a local tier; None without a local tier.
         """
 
 
@@ -94,20 +93,21 @@ def strategy_of(reference: str) -> StrategyFactory:
 
 
 def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) -> RankSave:
-    """Write this rank's files of a checkpoint, and make them durable. Return the files, their proof and the times so
-    far.
+    """Write this rank's files of a checkpoint, and make them durable.
 
-    If the engine's library commits the checkpoint, the commit is part of this call. Otherwise `await_durable_names`
-    must still make the files' names durable.
+    Return the files, the proof that they are durable, and the times so far. If the engine's library commits the
+    checkpoint, this call includes the commit. If not, `await_durable_names` must be called to make the files' names
+    durable.
     """
     draft = store.begin(ref, clock)
     return part_of(draft, clock, engine.save(draft, clock))
 
 
 def part_of(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> RankSave:
-    """Return the record of the files that this rank has written to a draft. Call this after the files are durable.
+    """Return the record of the files that this rank has written to ``draft``. Call this after the files are durable.
 
-    ``commit`` is the proof that the engine's library has committed the checkpoint; None if it has not.
+    A draft contains the files of one rank before the commit. ``commit`` is the proof that the engine's library has
+    committed the checkpoint; None if the library has not committed.
     """
     entries, durability = draft.written()
     timing = SaveTiming(phases=clock.phases)
@@ -117,7 +117,7 @@ def part_of(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> Ra
 def leads(group: Group, store: Store) -> bool:
     """Return whether this rank commits and deletes checkpoints in a store.
 
-    In a local tier, one rank of each host does this; on the target, rank 0.
+    In a local tier, one rank of each host commits and deletes. On the target, rank 0 commits and deletes.
     """
     return group.leads_host if store.of_each_host else group.rank == 0
 
@@ -125,9 +125,9 @@ def leads(group: Group, store: Store) -> bool:
 def save_and_commit(
     engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, is_saving_rank: bool
 ) -> RankSave:
-    """Write this rank's files, wait for all ranks, and commit. Return the result with the times of these stages.
+    """Write this rank's files, wait for all ranks, and commit. Return the result and the times of these stages.
 
-    The times are counted from ``start``.
+    The times are counted from ``start``. If ``is_saving_rank`` is false, this rank writes no files.
     """
 
     def write() -> RankSave:
@@ -146,10 +146,11 @@ def store_and_commit(
     start: float,
     is_saving_rank: bool,
 ) -> RankSave:
-    """Call ``write``, make the files' names durable, wait for all ranks, and commit. Return the result with the times.
+    """Call ``write``, make the files' names durable, wait for all ranks, and commit.
 
-    ``write`` makes this rank's files durable. If the engine's library commits in ``write``, the names are already
-    durable. The times are counted from ``start``.
+    Return the result and the times. ``write`` makes this rank's files durable. If the engine's library commits in
+    ``write``, the names are already durable. The times are counted from ``start``. If ``is_saving_rank`` is false, this
+    rank writes no files.
     """
     nothing = SaveTiming(phases=clock.phases)
     saved = write() if is_saving_rank else RankSave(timing=nothing)
@@ -174,8 +175,8 @@ def store_and_commit(
 def await_durable_names(saved: RankSave, store: Store, group: Group, ref: CheckpointRef, clock: Clock) -> RankSave:
     """Wait until all ranks of this host have fsynced their files, then let the host's leader fsync the directory.
 
-    Return ``saved``, on the leader with the proof and the time of this fsync. The fsync of a directory covers all names
-    that processes of one client have created. So one fsync per host is sufficient, and one fsync for all hosts is not.
+    Return ``saved``. On the leader, the proof and the time of the directory's fsync are added. The fsync of a directory
+    covers all names that processes of the same client have created. So one fsync per host is necessary and sufficient.
     """
     pending = saved.durability is not None and saved.durability.names_pending
     if group.host_sum(pending) and group.leads_host:
@@ -199,9 +200,10 @@ def await_durable_names(saved: RankSave, store: Store, group: Group, ref: Checkp
 
 
 def all_have_written(group: Group, store: Store, entries: Sequence[Entry]) -> list[Entry]:
-    """Wait until all ranks have written their files.
+    """Wait until all ranks have written their files. ``entries`` describe the files of this rank.
 
-    If the store requires the entries of all ranks, return them on rank 0. In all other cases, return an empty list.
+    If the store requires the entries of all ranks, return these entries on rank 0. In all other cases, return an empty
+    list.
     """
     if store.wants_entries:
         return [entry for of_rank in group.gather(tuple(entries)) for entry in of_rank]

@@ -49,7 +49,7 @@ class SyncStrategy:
         return {}
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return whether the save has ended, which is always true after `save` has returned."""
+        """Return whether the save has ended. This is always true after `save` has returned."""
         return pending.poll() is not None
 
     def release(self) -> None:

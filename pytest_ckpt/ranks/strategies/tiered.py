@@ -1,8 +1,9 @@
-"""Strategy ``tiered``: the job waits while the state is saved to a local tier; then the save is drained to the target.
+"""Strategy ``tiered``: the state is saved to a local tier, then the save is drained to the target.
 
-Every rank drains its own files while the job continues. Some threads read the files from the local tier into buffers;
-the same number of threads write the data unchanged to the target. Finally rank 0 commits the checkpoint on the target.
-The previous checkpoint stays in the local tier until the next checkpoint is complete there.
+The job waits while the state is saved to the local tier. To drain a save is to copy it to the target. Every rank drains
+its own files while the job continues. Some threads read the files from the local tier into buffers. The same number of
+threads write the data unchanged to the target. Finally rank 0 commits the checkpoint on the target. The previous
+checkpoint remains in the local tier until the next checkpoint is complete in the local tier.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ def _read(source: Source, offset: int, data: Bytes, name: str) -> None:
 
 
 def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
-    """Write the first ``count`` bytes of ``data``, padded to the sink's alignment. The sink later removes
-    the padding.
+    """Write the first ``count`` bytes of ``data`` to ``sink`` at ``offset``, padded to the sink's alignment.
+
+    The sink later removes the padding.
     """
     filled = -(-count // sink.alignment) * sink.alignment
     data[count:filled] = 0
@@ -72,8 +74,8 @@ def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
 class Copies:
     """Copies this rank's files of checkpoints from the local tier to the target, one file after the other.
 
-    Several reads and as many writes of a file run concurrently. Their number is derived from the number of requests
-    in flight that the options contain.
+    Several reads and as many writes of a file run concurrently. The number of reads is derived from the number of
+    requests in flight in the options.
     """
 
     def __init__(self, store: Store, tier: Store, options: EngineOptions) -> None:
@@ -82,7 +84,7 @@ class Copies:
         self._use(options.request_bytes)
 
     def facts(self) -> dict[str, str]:
-        """Return how requests are made, and which memory they use."""
+        """Return descriptions of how requests are made, and of the memory that requests use."""
         return {
             "drain": f"requests of {format_binary_bytes(self._piece_bytes)}, {self._depth} read from the local tier "
             f"while {self._depth} are written to the target, for each rank",
@@ -102,9 +104,9 @@ class Copies:
         self._slots = Buffers(2 * self._depth, piece_bytes).slots
 
     def copy(self, ref: CheckpointRef, names: Sequence[str], clock: Clock) -> RankSave:
-        """Copy the files ``names`` of a checkpoint from the local tier, and make them durable. Return their record.
+        """Copy the files ``names`` of a checkpoint from the local tier to the target, and make them durable.
 
-        The checkpoint must be committed in the local tier.
+        Return the record of the copied files. The checkpoint must be committed in the local tier.
         """
         store = self._tier
         draft, copy = self._store.begin(ref, clock), store.open(ref, clock)
@@ -172,7 +174,7 @@ class Drains:
         self._background = Background(group, activity)
 
     def facts(self) -> dict[str, str]:
-        """Return how requests are made, and which memory they use."""
+        """Return descriptions of how requests are made, and of the memory that requests use."""
         return self._copies.facts()
 
     def wait(self) -> float:
@@ -182,11 +184,11 @@ class Drains:
     def begin(
         self, ref: CheckpointRef, names: Sequence[str], *, start: float, local_seconds: float = 0.0, waited: float = 0.0
     ) -> InFlight:
-        """Begin to drain this rank's files ``names`` of a checkpoint. If ``names`` is empty, this rank only waits for
-        the others.
+        """Begin to drain this rank's files ``names`` of a checkpoint to the target. Return the save in flight.
 
-        The checkpoint must be committed in the local tier. The save began at ``start``. It has taken ``local_seconds``
-        so far. ``waited`` of these seconds were a wait for the previous drain.
+        If ``names`` is empty, this rank only waits for the other ranks. The checkpoint must be committed in the local
+        tier. ``start`` is the time when the save began. ``local_seconds`` is the time that the save has taken so far.
+        ``waited`` is the part of ``local_seconds`` in which the save waited for the previous drain.
         """
 
         def drain() -> RankSave:
@@ -213,9 +215,10 @@ class Drains:
 
 
 class TieredStrategy:
-    """Saves to the local tier, then drains the save to the target.
+    """Saves to the local tier, then drains (copies) the save to the target.
 
-    The local tier keeps the newest checkpoint. It keeps the previous checkpoint until the newest is complete there.
+    The local tier keeps the newest checkpoint. It keeps the previous checkpoint until the newest checkpoint is complete
+    in the local tier.
     """
 
     def __init__(
@@ -270,11 +273,11 @@ class TieredStrategy:
         return True
 
     def facts(self) -> dict[str, str]:
-        """Return how drains are made."""
+        """Return descriptions of how drains make requests, and of the memory that requests use."""
         return self._drains.facts()
 
     def release(self) -> None:
-        """Wait for the drain in flight, and delete the files left in the local tier."""
+        """Wait for the drain in flight, and delete the files that are left in the local tier."""
         self._drains.release()
         self._delete(self._copies)
 

@@ -1,7 +1,7 @@
 """Credentials, region and endpoint of an object store, and the signature of S3 requests.
 
 Keys are first looked up in the environment. If the environment has no keys, botocore is imported (40 MB of memory) to
-read profile files and machine roles. Credentials stay in this process.
+read profile files and machine roles. Credentials remain in this process.
 
 Source of the signature: AWS, "Authenticating Requests (AWS Signature Version 4)" for S3, with an unsigned payload. A
 test uses the example of AWS.
@@ -167,7 +167,7 @@ class Endpoint:
 
 
 class Dialect(Protocol):
-    """The endpoints of a store, and the signature of its requests. Without regions, ``region`` is empty."""
+    """The endpoints of a store, and the signature of its requests. ``region`` is empty for a store without regions."""
 
     region: str
     endpoints: tuple[Endpoint, ...]
@@ -181,7 +181,7 @@ class Dialect(Protocol):
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Return the query and the headers of a request with its signature. ``path`` and ``query`` are encoded.
+        """Return (query, headers) of a request with its signature. ``path`` and ``query`` are already encoded.
 
         Raises NoCredentialsError.
         """
@@ -213,7 +213,10 @@ class DialectOfS3(PathOfKey):
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Return the query and the signed headers. Only a small body is part of the signature."""
+        """Return (query, headers) of a request; the headers contain the signature.
+
+        The signature covers ``body`` only if the body is small.
+        """
         is_small = len(body) < _SMALL_BYTES and not isinstance(body, memoryview)
         sent = signed(
             method,
@@ -233,7 +236,10 @@ class DialectOfS3(PathOfKey):
         return keys.access_key, keys.secret_key, keys.token
 
     def _endpoint(self, url: str, bucket: str) -> Endpoint:
-        """Return the endpoint for requests to a bucket: the given URL, or AWS's own endpoint without a URL."""
+        """Return the endpoint for requests to a bucket.
+
+        This is the endpoint at ``url``, or AWS's own endpoint if ``url`` is empty.
+        """
         host, root = f"s3.{self.region}.{_suffix(self.region)}", f"/{bucket}"
         if not url and "." not in bucket:
             # AWS's TLS certificates cover bucket names without dots.
@@ -255,7 +261,7 @@ def endpoint_of(url: str, root: str) -> Endpoint:
 
 
 def is_aws_itself(endpoint: str, region: str) -> bool:
-    """Return whether an endpoint is AWS's own endpoint for a region. AWS libraries find it by themselves."""
+    """Return whether an endpoint is AWS's own endpoint for a region. AWS libraries know this endpoint."""
     return (urllib.parse.urlsplit(endpoint).hostname or "").endswith(f"s3.{region}.{_suffix(region)}")
 
 

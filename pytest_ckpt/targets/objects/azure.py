@@ -1,11 +1,11 @@
-"""Adapter: serves S3 requests on Azure Blob Storage, with its account and signature.
+"""Adapter: serves S3 requests on Azure Blob Storage, with an Azure account and Azure's signature.
 
 Objects are block blobs, and parts are blocks. Azure has no ids of uploads. So the adapter creates an id for each
-upload, and the name of each block contains this id. Completing an upload commits the list of its blocks. To abort the
-upload of a new blob, the adapter commits an empty list, which discards the blocks, and deletes the empty blob. The
-adapter finds unfinished uploads by the names of the uncommitted blocks of all blobs.
+upload, and the name of each block contains this id. To complete an upload, the adapter commits the list of its blocks.
+To abort the upload of a new blob, the adapter commits an empty list, which discards the blocks. Then it deletes the
+empty blob. The adapter finds unfinished uploads by the names of the uncommitted blocks of all blobs.
 
-The key of the account stays in this process. Source of the signature: Microsoft, "Authorize with Shared Key", for
+The key of the account remains in this process. Source of the signature: Microsoft, "Authorize with Shared Key", for
 version 2009-09-19 and later.
 """
 
@@ -109,7 +109,7 @@ class DialectOfAzure(PathOfKey):
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Return the query and the headers, with a signature or a token. The body is not part of the signature."""
+        """Return (query, headers) of a request with a signature or a token. The signature does not cover the body."""
         sent = {
             **headers,
             "x-ms-version": _VERSION,
@@ -133,8 +133,8 @@ class DialectOfAzure(PathOfKey):
     def _endpoint(self, url: str) -> Endpoint:
         """Return the endpoint for requests to the account.
 
-        If the host of the URL is an IP address or localhost, several accounts may share it. The path then contains
-        the account.
+        If the host of the URL is an IP address or localhost, several accounts may share this host. The path then
+        contains the account.
         """
         return endpoint_of(url, f"/{self._account.name}" if _is_of_many(url) else "")
 
@@ -201,7 +201,8 @@ class AzureAdapter(S3Adapter):
     def _keeps_deleted_objects(self, action: str, place: str) -> bool:
         """Return whether the account keeps deleted blobs for some time.
 
-        `request` reports this as S3's versioning. Azure's answer does not state whether blobs have versions.
+        `request` reports such an account as a bucket with S3 versioning. Azure's answer does not state whether blobs
+        have versions.
         """
         query = [("restype", "service"), ("comp", "properties")]
         page = _parsed(self._wire.request(action, "GET", place, query=query), place)
@@ -223,7 +224,7 @@ class AzureAdapter(S3Adapter):
                 return
 
     def _begun(self, action: str, place: str, key: str) -> set[str]:
-        """Return the ids of a blob's unfinished uploads, which are in the names of its uncommitted blocks."""
+        """Return the ids of a blob's unfinished uploads. The names of the uncommitted blocks contain these ids."""
         query = [("comp", "blocklist"), ("blocklisttype", "uncommitted")]
         try:
             page = _parsed(self._wire.request(action, "GET", place, key=self._of(key), query=query), place)
@@ -266,7 +267,7 @@ class AzureAdapter(S3Adapter):
     def _abort(self, action: str, place: str, key: str, upload: str) -> None:
         """Discard the uncommitted blocks of a blob that does not exist yet.
 
-        If the blob exists, Azure discards the blocks at the next change of the blob.
+        If the blob exists, do nothing; Azure discards the blocks at the next change of the blob.
         """
         del upload  # all blocks of a blob are committed together
         none = _list_of_blocks(())
@@ -345,5 +346,8 @@ def _children(page: ET.Element, name: str) -> list[ET.Element]:
 
 
 def _name(blob: ET.Element) -> str:
-    """Return the name of a blob. A name that XML cannot represent stays URL-encoded; runs have no such names."""
+    """Return the name of a blob.
+
+    A name that XML cannot represent remains URL-encoded. Runs do not create such names.
+    """
     return fields_in(blob).get("Name", "")

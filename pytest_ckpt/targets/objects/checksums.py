@@ -1,7 +1,7 @@
-"""Checksums of request bodies, by the name of the S3 header that contains the checksum. Pure.
+"""Checksums of request bodies. The name of an S3 header determines the algorithm. Pure functions.
 
-The standard library has neither CRC-32C nor CRC-64/NVME. They are computed here at about 10 MB/s, which is sufficient
-for the small bodies of checks.
+The standard library has neither CRC-32C nor CRC-64/NVME. These checksums are computed here at about 10 MB/s, which is
+sufficient for the small bodies of checks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Crc32:
 
 @functools.cache
 def _table(polynomial: int) -> tuple[int, ...]:
-    """Return the lookup table of a CRC, with an entry for each byte value. The CRC is computed lowest bit first."""
+    """Return the lookup table of a CRC, with an entry for each byte value. The lowest bit is processed first."""
     rows = []
     for value in range(256):
         for _ in range(8):

@@ -37,7 +37,7 @@ class S3Requests(Protocol):
 
     @property
     def region(self) -> str:
-        """The region for signatures; empty if there is none."""
+        """The region for signatures; empty for a store without regions."""
 
     @property
     def endpoint(self) -> str:
@@ -174,7 +174,7 @@ class Bucket:
         return checksum
 
     def put_version(self, key: str, data: bytes) -> str:
-        """Write a small object; return its version id, empty if the store returned none."""
+        """Write a small object. Return its version id; empty if the store returned no version id."""
         view = memoryview(data)
         version = self._put(key, view, parts.crc32(view), {}).headers.get("x-amz-version-id", "")
         return "" if version == "null" else version
@@ -184,7 +184,7 @@ class Bucket:
         return self._wire.request("get", "GET", self.url(key), key=key).data
 
     def head(self, key: str) -> ObjectState:
-        """Return the store's facts about an object. Raises FileNotFoundError if it does not exist."""
+        """Return the store's facts about an object. Raises FileNotFoundError if the object does not exist."""
         answer = self._wire.request("head", "HEAD", self.url(key), key=key, headers={"x-amz-checksum-mode": "ENABLED"})
         etag = answer.headers.get("etag", "").strip('"')
         # Of an object made of parts, this client knows the checksums of the parts, but not of the complete object.
@@ -221,7 +221,10 @@ class Bucket:
         return answer.read
 
     def delete(self, key: str, version: str = "") -> None:
-        """Delete an object, or permanently one version of it. As in S3, a missing object is not an error."""
+        """Delete an object. With ``version``, permanently delete this version of the object instead.
+
+        As in S3, a missing object is not an error.
+        """
         query = [("versionId", version)] if version else []
         with contextlib.suppress(FileNotFoundError):
             self._wire.request("delete", "DELETE", self.url(key), key=key, query=query)
@@ -233,16 +236,16 @@ class Bucket:
     def states_below(self, prefix: str) -> Iterator[tuple[str, int, str]]:
         """Yield (key, bytes, ISO 8601 time of the last change) of each object below a prefix.
 
-        Only for S3 itself, because the listings of adapters contain no times.
+        The function works only for S3 itself, because the listings of adapters contain no times.
         """
         for page in self._list(prefix):
             keys, sizes, times = (_texts(page, "Contents", name) for name in ("Key", "Size", "LastModified"))
             yield from zip(keys, map(int, sizes), times, strict=True)
 
     def directories(self, prefix: str) -> list[str]:
-        """Return the distinct beginnings of keys with a prefix, up to the first slash after the prefix.
+        """Return the directories below a prefix: each key that starts with ``prefix``, up to the next slash.
 
-        The results include the prefix and the slash. Keys without such a slash are omitted.
+        The results include the prefix and the slash, and contain no duplicates. Keys without such a slash are omitted.
         """
         return [text for page in self._list(prefix, "/") for text in _texts(page, "CommonPrefixes", "Prefix")]
 
@@ -269,7 +272,7 @@ class Bucket:
         return answer.headers.get("etag", ""), checksum
 
     def end_upload(self, key: str, upload: str, sent: Sequence[tuple[int, str, int]]) -> None:
-        """Complete an upload from its parts: (number, ETag, CRC-32), sorted by number."""
+        """Complete an upload from its parts. ``sent`` lists (number, ETag, CRC-32) of each part, sorted by number."""
         top = ET.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
         for number, etag, checksum in sent:
             part = ET.SubElement(top, "Part")
@@ -318,8 +321,8 @@ class Bucket:
     def _marked(self, action: str, word: str, prefix: str, parameter: str, field_name: str) -> Iterator[ET.Element]:
         """Yield the pages of a listing. Two markers identify the next page: a key, and a second marker.
 
-        ``word`` is the query parameter that selects the kind of listing. A page contains the second marker in the
-        field ``field_name``. The next request sends it in the query parameter ``parameter``.
+        ``word`` is the query parameter that selects the kind of listing. A page contains the second marker in the field
+        ``field_name``. The next request sends the second marker in the query parameter ``parameter``.
         """
         marker: list[tuple[str, str]] = []
         while True:
@@ -356,7 +359,7 @@ def _parsed(answer: Answer, place: str) -> ET.Element:
 
 
 def _fields(page: ET.Element, group: str) -> list[dict[str, str]]:
-    """Return the fields of each element ``group`` in a page, by the name of the field."""
+    """Return {name of a field: text} for each element ``group`` in a page."""
     return [{local_name(field): field.text or "" for field in child} for child in page if local_name(child) == group]
 
 

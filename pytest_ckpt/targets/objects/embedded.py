@@ -40,7 +40,7 @@ def serve(location: str, access: Access) -> Iterator[Access]:
 
 
 class Embedded:
-    """The embedded server, which the constructor starts. ``access`` describes how clients reach it."""
+    """The embedded server, which the constructor starts. ``access`` describes how clients reach the server."""
 
     def __init__(self, access: Access) -> None:
         with tempfile.TemporaryFile("w+") as log:

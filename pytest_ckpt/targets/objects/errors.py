@@ -1,7 +1,7 @@
 """Converts errors of a store, a connection or a client library to OSErrors with remedies.
 
-The messages contain no identities. The text of a library is not repeated, because it may contain keys, tokens and
-account names.
+The messages contain no identities (names of accounts and keys). The text of a library is not repeated, because it may
+contain keys, tokens and account names.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ _REMEDIES = {
 
 
 class StoreError(OSError):
-    """An error that a store reported, or a store that did not answer.
+    """An error that a store reported, or a missing answer of a store.
 
-    ``code`` is the store's own error code, or empty. If ``may_pass``, the same request may succeed later.
+    ``code`` is the store's own error code, or empty. If ``may_pass`` is true, the same request may succeed later.
     """
 
     code = ""
@@ -140,7 +140,7 @@ def of_answer(status: int, data: bytes, action: str, place: str, hidden: Iterabl
 
 
 def of_connection(error: Exception, action: str, place: str) -> StoreError:
-    """Return a StoreError for a failed connection. All failures except TLS failures count as temporary."""
+    """Return a StoreError for a failed connection. All failures except TLS failures count as temporary (``may_pass``)."""
     if isinstance(error, TimeoutError):
         made = _store_error(errno.ETIMEDOUT, f"{action}: the endpoint did not answer in time", place)
     elif isinstance(error, ConnectionRefusedError):
@@ -162,8 +162,8 @@ def of_connection(error: Exception, action: str, place: str) -> StoreError:
 def of_library(library: str, status: int, code: str, kind: str, number: int, action: str, place: str) -> StoreError:
     """Return a StoreError for an error of a third-party library, with status and code if these are known.
 
-    Without status and code, the text contains ``kind``, and the errno is ``number``. The library's own text is not
-    used, because it may contain identities.
+    If neither status nor code is known, the text contains ``kind``, and the errno is ``number``. The library's own text
+    is omitted, because it may contain identities (names of accounts and keys).
     """
     known = code if code in _CODES or code in _REMEDIES or code in _PASSING_CODES else ""
     words = ", ".join(filter(None, (f"status {status}" if status else "", known))) or kind
@@ -180,9 +180,10 @@ def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> S
 
 
 def fields_of(data: bytes) -> dict[str, str]:
-    """Return the texts of an answer by name.
+    """Return {name: text} of the fields in an answer of a store.
 
-    These are the top-level texts of XML, or code and message of a JSON error. Other answers give an empty result.
+    For XML, these are the top-level elements. For a JSON error, these are its code and message. For other answers, the
+    result is empty.
     """
     if data.lstrip()[:1] == b"{":
         return _fields_of_json(data)
@@ -194,7 +195,7 @@ def fields_of(data: bytes) -> dict[str, str]:
 
 
 def _fields_of_json(data: bytes) -> dict[str, str]:
-    """Return code and message of Google's JSON error, by the names that S3 uses; empty for other JSON."""
+    """Return {S3's name of the field: text} for code and message of Google's JSON error; empty for other JSON."""
     try:
         error = json.loads(data)["error"]
         reasons = error.get("errors") or [{}]
@@ -204,7 +205,7 @@ def _fields_of_json(data: bytes) -> dict[str, str]:
 
 
 def fields_in(top: ET.Element) -> dict[str, str]:
-    """Return the text of each direct child of an element, by the name of the child."""
+    """Return {name of a child: text} for the direct children of an element."""
     return {local_name(child): child.text or "" for child in top}
 
 
@@ -252,8 +253,8 @@ _STATUS = re.compile(r"response_status: (\d{3})")
 def translate_error(error: BaseException, client: str, action: str, place: str) -> Exception:
     """Return an error of a client library as a StoreError, with the store's status and code if these are known.
 
-    ``action`` is the operation, and ``place`` its object. If the stored object is too short for the requested range,
-    the result is an EOFError instead, because the stored object differs from the saved object.
+    ``action`` is the operation, and ``place`` is the object of this operation. If the stored object is too short for
+    the requested range, the result is an EOFError, because the stored object differs from the saved object.
     """
     status, code = _answer_of(error)
     if status == _NO_SUCH_RANGE or code == "InvalidRange":
@@ -268,7 +269,7 @@ def translate_error(error: BaseException, client: str, action: str, place: str) 
 
 
 def _answer_of(error: BaseException) -> tuple[int, str]:
-    """Return status and code of the store's answer that caused an error; 0 and empty if there is none."""
+    """Return (status, code) of the store's answer that caused an error; (0, "") if no answer caused it."""
     for each in _causes(error):
         if isinstance(each, StoreError):
             return each.status, each.code

@@ -1,13 +1,14 @@
-"""Adapter: serves S3 requests on Google Cloud Storage's JSON API, with its account.
+"""Adapter: serves S3 requests on Google Cloud Storage's JSON API, with a Google account.
 
 Google's XML API supports S3's multipart uploads, but has two disadvantages. It accepts no condition when an upload is
 completed, so an upload could overwrite an existing object. It needs separate keys (HMAC), which few jobs have.
 
-In the JSON API, a multipart upload is a parallel composite upload: each part is an object. Completing the upload
-composes the parts, 32 at a time, and deletes them. The keys of the parts begin with the key of their object, so the
-clean-up of a run's prefix also removes them. The ETag of an object is its generation, which Google uses in conditions.
+In the JSON API, a multipart upload is a parallel composite upload: each part is an object. To complete the upload, the
+adapter composes the parts, 32 at a time, and deletes them. The key of a part begins with the key of the uploaded
+object, so the clean-up of a run's prefix also removes the parts. The ETag of an object is its generation, which Google
+uses in conditions.
 
-The library google-auth (extra ``gcs``) finds the account: the file in GOOGLE_APPLICATION_CREDENTIALS, the login of
+The library google-auth (extra ``gcs``) provides the account: the file in GOOGLE_APPLICATION_CREDENTIALS, the login of
 gcloud, or the service account of a machine. If STORAGE_EMULATOR_HOST is set, requests are not signed.
 """
 
@@ -65,7 +66,7 @@ class DialectOfGoogle:
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Return the query, and the headers with the current token."""
+        """Return (query, headers) of a request; the headers contain the current token."""
         del method, body
         added = self._sign(f"https://{headers.get('host', '')}{path}")
         self._token = added.get("authorization", "").removeprefix("Bearer ")
@@ -77,9 +78,9 @@ class DialectOfGoogle:
 
 
 def _signer() -> Callable[[str], dict[str, str]]:
-    """Return a function that takes the URL of a request and returns the headers that authenticate it.
+    """Return a function that receives the URL of a request and returns the headers that authenticate this request.
 
-    This call and the returned function raise NoCredentialsError.
+    `_signer` and the returned function raise NoCredentialsError.
     """
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.auth") is None:
         raise NoCredentialsError("google-auth is not installed")
@@ -111,7 +112,7 @@ def _first_sentence(error: Exception) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedObject:
-    """Google's facts about an object. Composed objects have no MD5."""
+    """Google's facts about an object. ``md5`` is empty for composed objects."""
 
     key: str
     bytes: int
@@ -177,15 +178,15 @@ def part_key(key: str, upload: str, number: int) -> str:
 
 
 def joined_key(key: str, upload: str, level: int, number: int) -> str:
-    """Return the key of a temporary object that several parts are composed into.
+    """Return the key of a temporary object that consists of several parts.
 
-    ``number`` counts these objects from 0 in each ``level`` of composition.
+    ``number`` counts such objects from 0 in each ``level`` of composition.
     """
     return f"{below_upload(key, upload)}joined-{level}-{number:05d}"
 
 
 def piece_of(key: str) -> ComposedPart | None:
-    """Return the temporary object of an upload that has this key. For the key of a normal object, return None."""
+    """Return the temporary object of an upload whose key is ``key``. For the key of a normal object, return None."""
     match = _PIECE.fullmatch(key)
     return ComposedPart(key=match["key"], upload=match["upload"], name=match["name"] or "") if match else None
 
@@ -310,7 +311,7 @@ class GoogleAdapter(S3Adapter):
         return self._put(action, place, part_key(key, upload, number), {MD5: stated.get(MD5, "")}, body)
 
     def _end(self, action: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
-        """Compose the parts of an upload into one object, then delete them.
+        """Compose the parts of an upload into one object, then delete the parts.
 
         Parts that cannot be deleted are listed as an unfinished upload.
         """
@@ -332,7 +333,10 @@ class GoogleAdapter(S3Adapter):
     def _compose(
         self, action: str, place: str, key: str, sources: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]
     ) -> str:
-        """Compose the object ``key`` from others, given as (key, generation); return its ETag."""
+        """Compose the object ``key`` from the objects ``sources``; return the ETag of the composed object.
+
+        ``sources`` lists (key, generation) of each object.
+        """
         arguments = {
             "sourceObjects": [{"name": name, "generation": generation} for name, generation in sources],
             "destination": {"contentType": "application/octet-stream"},

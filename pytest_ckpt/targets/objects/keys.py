@@ -68,7 +68,7 @@ class BucketPrefix:
 
 
 def read_prefix(location: str, scheme: str = "s3", option: str = "--ckpt-target") -> BucketPrefix:
-    """Parse the text after ``s3://``, ``az://`` or ``gs://``; return its bucket and prefix.
+    """Parse the text after ``s3://``, ``az://`` or ``gs://``; return the bucket and the prefix in this text.
 
     Raises UsageError, which names the ``option``, if the text is invalid.
     """
@@ -96,18 +96,21 @@ def read_url(url: str) -> BucketPrefix:
 
 
 def prefix_of(area: AreaRef) -> BucketPrefix:
-    """Return the bucket and the prefix of an area, from the URL in its location."""
+    """Return the bucket and the prefix of an area (the location of a run), from the URL of the area."""
     return read_url(area.location)
 
 
 def checkpoint_key(ref: CheckpointRef) -> str:
-    """Return the common prefix of a checkpoint's keys below the run's prefix. It differs for each save."""
+    """Return the common prefix of a checkpoint's keys, relative to the run's prefix.
+
+    Each save has a different common prefix.
+    """
     again = f"-again-{ref.attempt}" if ref.attempt else ""
     return f"{ref.subject}/checkpoint-{ref.number:04d}{again}"
 
 
 def checkpoint_number(name: str) -> int | None:
-    """Return the number of a checkpoint, given the part of a key that names it; None for other text."""
+    """Return the number of the checkpoint that ``name``, a part of a key, identifies; None for other text."""
     match = _CHECKPOINT.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -128,10 +131,9 @@ def sort_out(
 ) -> PrefixKeys:
     """Divide the keys below a run's prefix into keys that the run may have created, and foreign keys.
 
-    ``files`` are, by subject, the names of files in checkpoints. ``small_files`` are, by subject, the names next to
-    checkpoints. All keys below ``directories`` are the run's own. The marker of a checkpoint counts as the run's own
-    only if the checkpoint has no foreign key, so it is not removed if someone added an object to the checkpoint. The
-    owner's key is in neither group.
+    ``files`` is {subject: names of files in checkpoints}. ``small_files`` is {subject: names next to checkpoints}. All
+    keys below ``directories`` are the run's own. If a checkpoint contains a foreign key, the marker of the checkpoint
+    is in neither group. The marker is therefore not removed. The owner's key is also in neither group.
     """
     own, markers, strange = [], [], []
     for key in keys:

@@ -26,10 +26,10 @@ def composite(checksums: Sequence[int]) -> str:
 
 
 def check_complete(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
-    """Check that the parts of an object are complete; return their total bytes.
+    """Check that the parts of an object are complete; return the total bytes of the parts.
 
-    ``parts`` are pairs of number (from 1) and bytes, sorted by number. Raises OSError if a part is missing, or if the
-    total is not ``size`` (None: unknown). All parts except the last must have ``step`` bytes.
+    ``parts`` lists (number, bytes) of each part; numbers begin with 1 and are sorted. Raises OSError if a part is
+    missing, or if the total differs from ``size`` (None: unknown). All parts except the last must have ``step`` bytes.
     """
     total = sum(count for _, count in parts)
     is_complete = all(number == place for place, (number, _) in enumerate(parts, 1))

@@ -86,9 +86,9 @@ def clean_in_process(request: Mapping[str, Any]) -> list[str]:
 
 
 def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
-    """Return a sentence on the versions and delete markers that a bucket still keeps below an area.
+    """Return a sentence on the versions and delete markers that a bucket still keeps below an area (a run's prefix).
 
-    If there are none, or if the bucket does not list them, the result is empty.
+    If no versions or markers remain, or if the bucket does not list them, the result is empty.
     """
     try:
         kept = bucket.versions(bucket.place.below)
@@ -106,9 +106,9 @@ def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
 def _failures_of_each(
     items: Iterable[T], act: Callable[[T], None], action: Callable[[T], str], command: Callable[[T], str]
 ) -> list[str]:
-    """Perform an action for each item, several at a time; return a sentence for each failure.
+    """Perform the action ``act`` for each item, several at a time; return a sentence for each failure.
 
-    A sentence contains the command by which the user can repeat the action.
+    ``action`` returns the description of an action. ``command`` returns the command by which the user can repeat it.
     """
 
     def do(thing: T) -> str:
@@ -127,7 +127,7 @@ def _failures_of_each(
 def main(words: Sequence[str] | None = None) -> int:
     """Remove the objects that the arguments name; return the exit code.
 
-    0: all are removed. 1: the store refused the removal. 4: the arguments do not name the location of a run.
+    0: all objects are removed. 1: the store refused the removal. 4: the arguments do not name the location of a run.
     """
     args = _parser().parse_args(words)
     try:
@@ -164,7 +164,8 @@ def _removed_upload(bucket: Bucket, upload: str) -> str:
 def _removed(bucket: Bucket, *, one: bool) -> str:
     """Remove one object, or everything below a location. Return a phrase with the number of removed items.
 
-    Unfinished uploads and older versions are also removed.
+    With ``one``, the prefix of the bucket's place is the key of the object. Unfinished uploads and older versions of
+    the removed objects are also removed.
     """
     key = bucket.place.prefix
     prefix = key if one else bucket.place.below

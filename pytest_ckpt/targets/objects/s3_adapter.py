@@ -122,7 +122,7 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _keeps_deleted_objects(self, action: str, place: str) -> bool:
-        """Return whether the store keeps deleted objects for some time. Deletion then frees their space only later."""
+        """Return whether the store keeps deleted objects for some time, so that their space is freed later."""
 
     @abstractmethod
     def _uploads(self, action: str, place: str, prefix: str) -> Iterable[tuple[str, str]]:
@@ -179,5 +179,5 @@ class S3Adapter(ABC):
 
 
 def md5_of(stated: Mapping[str, str], body: memoryview | bytes) -> str:
-    """Return the MD5 of a body in base64, from the headers ``stated`` if they contain it."""
+    """Return the MD5 of a body in base64. If the headers ``stated`` contain an MD5, return this MD5."""
     return stated.get(MD5) or base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()

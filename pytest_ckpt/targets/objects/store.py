@@ -1,8 +1,8 @@
-"""A run's area in a bucket: the objects of its checkpoints.
+"""The objects of a run's checkpoints in a bucket.
 
 The objects of a checkpoint have a common prefix. To commit, rank 0 puts one more object, the marker. The marker lists
 all other objects with their sizes and checksums. A checkpoint without a marker does not exist. So a load reads the
-marker first, and a deletion removes it first.
+marker first, and a deletion removes the marker first.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pytest_ckpt.targets.without_paths import DraftWithoutPaths, SourceFile, Sto
 
 
 def library_place(bucket: Bucket, key: str) -> ObjectPlace:
-    """Return the place of the objects below a key, for a library that reads or writes them itself.
+    """Return the place of the objects below a key, for a library that reads or writes these objects itself.
 
-    It contains the endpoint that this process currently uses.
+    The place contains the endpoint that this process currently uses.
     """
     return ObjectPlace(
         url=bucket.url(key),
@@ -48,7 +48,7 @@ class ObjectSink:
     """An object that is being written. ``size`` is in bytes; None: the size is unknown, and only `write` is used.
 
     `write` collects data until a part is complete. `write_at` sends from the caller's memory. `finish` completes the
-    upload and compares size and CRC-32 of the stored object with the sent bytes.
+    upload, and compares size and CRC-32 of the stored object with those of the sent bytes.
     """
 
     alignment = 1
@@ -75,9 +75,9 @@ class ObjectSink:
         return self._part_bytes
 
     def write(self, data: Buffer) -> int:
-        """Append ``data``, and return its number of bytes.
+        """Append ``data``, and return the number of bytes in ``data``.
 
-        Complete parts are sent immediately; an incomplete part is kept for the next call.
+        Complete parts are sent immediately. The bytes of an incomplete part are kept for the next call.
         """
         view = memoryview(data).cast("B")
         step, done = self._part_bytes, 0
@@ -96,7 +96,7 @@ class ObjectSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Send ``data`` as the part at this offset. An object of only one part is sent by a single PUT.
+        """Send ``data`` as the part at ``offset`` (in bytes). An object of only one part is sent by a single PUT.
 
         Raises OSError if ``data`` is not exactly one part.
         """
@@ -177,7 +177,7 @@ CHECKED, SIZED = "size and CRC-32", "only size and ETag"
 class ObjectsDraft(DraftWithoutPaths):
     """This rank's objects of a checkpoint that is being saved, below ``key``.
 
-    The function ``publish`` commits the checkpoint; it gets the entries of all ranks.
+    The function ``publish`` commits the checkpoint; it receives the entries of all ranks.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class ObjectsDraft(DraftWithoutPaths):
         return self._sinks[name]
 
     def place(self) -> ObjectPlace:
-        """Return the place of this draft's objects, for a library that writes them itself."""
+        """Return the place of this rank's objects, for a library that writes these objects itself."""
         return library_place(self._bucket, self._key)
 
     def translate_error(self, error: BaseException, library: str, action: str, place: str) -> Exception:
@@ -209,9 +209,9 @@ class ObjectsDraft(DraftWithoutPaths):
         return translate_error(error, library, action, place)
 
     def adopt(self, names: Collection[str]) -> None:
-        """Add objects that a library wrote at `place` to this draft.
+        """Add objects that a library wrote at `place` to the objects of this rank.
 
-        Their sizes and ETags are queried from the store.
+        The sizes and ETags of the added objects are queried from the store.
         """
         self._adopted += names
         for name in names:
@@ -255,10 +255,10 @@ def marker_text(entries: Sequence[Entry]) -> bytes:
 
 
 class ObjectsCommitted:
-    """The objects of a committed checkpoint, as its marker lists them. ``phases`` times the reads.
+    """The objects of a committed checkpoint, as its marker lists them. ``phases`` records the times of the reads.
 
-    If a library commits with its own object (named ``commit``), there is no marker. The checkpoint then consists of
-    all objects with the checkpoint's prefix.
+    If a library commits with its own object (named ``commit``), there is no marker. The checkpoint then consists of all
+    objects with the checkpoint's prefix.
     """
 
     def __init__(self, bucket: Bucket, key: str, phases: Phases, commit: str = "") -> None:
@@ -268,7 +268,7 @@ class ObjectsCommitted:
     def entries(self) -> Sequence[Entry]:
         """Return the objects of the checkpoint. They are listed at the first call.
 
-        Raises FileNotFoundError if there is no marker, or no commit object of the library.
+        Raises FileNotFoundError if the checkpoint has neither a marker nor a library's commit object.
         """
         if self._entries is None and self._commit:
             with self._phases.phase("open", self._commit):
@@ -302,7 +302,7 @@ class ObjectsCommitted:
         return SourceFile(self.source(name))
 
     def place(self) -> ObjectPlace:
-        """Return the place of the objects, for a library that reads them itself."""
+        """Return the place of the objects, for a library that reads these objects itself."""
         return library_place(self._bucket, self._key)
 
     def translate_error(self, error: BaseException, library: str, action: str, place: str) -> Exception:
@@ -310,7 +310,7 @@ class ObjectsCommitted:
         return translate_error(error, library, action, place)
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
-        """Return {name: size in bytes} of the objects that exist."""
+        """Return {name: size in bytes} for the names of existing objects."""
         sizes_by_name: dict[str, int] = {}
         for name in names:
             with contextlib.suppress(FileNotFoundError):
@@ -353,12 +353,12 @@ CAPABILITIES: frozenset[Capability] = frozenset()
 
 
 def open_store(area: AreaRef) -> ObjectStore:
-    """Return the store of an area. The area may not exist yet."""
+    """Return the store of an area (the location of a run). The area may not exist yet."""
     return ObjectStore(area)
 
 
 class ObjectStore(StoreWithoutCache):
-    """The area of a run in a bucket, as a store."""
+    """The store for the area of a run, which is a prefix in a bucket."""
 
     capabilities = CAPABILITIES
     wants_entries = True
@@ -385,7 +385,7 @@ class ObjectStore(StoreWithoutCache):
         return part_bytes(size, self._bucket.part_bytes)
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> ObjectsDraft:
-        """Return a draft in which this rank writes its objects of a checkpoint."""
+        """Return an `ObjectsDraft`, with which this rank writes its objects of a checkpoint."""
 
         def publish(entries: Sequence[Entry]) -> CommitProof:
             return self.commit(ref, entries, phases)
@@ -425,11 +425,11 @@ class ObjectStore(StoreWithoutCache):
         return sorted(number for number in numbers if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> ObjectsCommitted:
-        """Return a committed checkpoint. Its marker is read when the first object is opened."""
+        """Return a committed checkpoint. The marker of the checkpoint is read when the first object is opened."""
         return ObjectsCommitted(self._bucket, self._key(ref), phases, ref.commit)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Delete the marker, which another rank may have deleted already; then delete this rank's objects."""
+        """Delete the marker, which another rank may have deleted already. Then delete this rank's objects, ``names``."""
         self._bucket.delete(self._marker(ref))
         for name in names:
             self._bucket.delete(f"{self._key(ref)}/{name}")

@@ -1,4 +1,7 @@
-"""A target in an object store: a prefix in a bucket. Tests its permissions, and creates and removes a run's objects."""
+"""A target in an object store: a prefix in a bucket.
+
+The module tests the permissions for the prefix, and creates and removes a run's objects.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ EndpointLocation = Literal["loopback", "this host", "elsewhere"]
 def endpoint_location(endpoint: str, *, may_connect: bool) -> EndpointLocation:
     """Return the location of an endpoint: the loopback interface, another address of this host, or elsewhere.
 
-    A host name is resolved only with ``may_connect``. A name that is not resolved counts as elsewhere.
+    A host name is resolved only if ``may_connect`` is true. A name that is not resolved counts as elsewhere.
     """
     host = urllib.parse.urlsplit(endpoint).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
@@ -48,7 +51,7 @@ def endpoint_location(endpoint: str, *, may_connect: bool) -> EndpointLocation:
 
 
 def _is_local_address(address: str) -> bool:
-    """Return whether an address belongs to this host, tested by binding a socket to it."""
+    """Return whether an address belongs to this host. The test binds a socket to the address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as trial:
         trial.bind((address, 0))
@@ -69,10 +72,11 @@ def permission_remedy(scheme: str, permission: str) -> str:
 
 
 def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
-    """Test all permissions that a run needs, with a test object and an unfinished upload. Remove both.
+    """Test all permissions that a run needs, with a test object and an unfinished upload.
 
-    Raises UsageError if a request fails; the text of the error begins with ``name``. If the store refuses to delete
-    the object or to abort the upload, the error contains the command for this.
+    Afterwards, remove the test object and the upload. Raises UsageError if a request fails; the text of the error
+    begins with ``name``. If the store refuses to delete the object or to abort the upload, the error contains the
+    command for this removal.
     """
     key = f"{place.below}{TRIAL}"
 
@@ -103,8 +107,8 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
 def _put(bucket: Bucket, key: str, name: str) -> None:
     """Put the test object. Raises UsageError if the bucket keeps versions.
 
-    If the store's answer contains a version id, the bucket keeps versions, so every deleted checkpoint would remain
-    as a version. The created version of the test object is then deleted.
+    If the store's answer contains a version id, the bucket keeps versions. Every deleted checkpoint would then remain
+    as a version. Before the error is raised, the created version of the test object is deleted.
     """
     version = bucket.put_version(key, _DATA)
     if version:
@@ -191,7 +195,7 @@ class ObjectTarget:
         return self._facts(server, bucket.endpoint, bucket.region, may_connect=True)
 
     def place(self) -> AreaRef:
-        """Return the prefix of the target as an area without a run."""
+        """Return the prefix of the target as an area (a location) without a run."""
         return self._area(self._place, "", ())
 
     def create_area(self, run_id: str) -> AreaRef:
@@ -323,7 +327,7 @@ class ObjectTarget:
     def _check_versions(self, bucket: Bucket) -> None:
         """Raise UsageError if the bucket keeps deleted objects.
 
-        It is also raised if the credentials may not query this, unless ``--ckpt-unversioned`` is set.
+        If the credentials may not query this property, also raise UsageError, unless ``--ckpt-unversioned`` is set.
         """
         try:
             keeps = bucket.keeps_versions()

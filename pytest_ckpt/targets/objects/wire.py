@@ -1,9 +1,10 @@
 """HTTP requests to an object store, with persistent connections and retries.
 
-Bodies are sent from and received into the caller's memory. Each thread has its own connection. If the store answers
-503, times out or drops the connection, the request is retried after an increasing pause. Retries end after the time in
-`Access`, but not before a few attempts. Every attempt is counted and timed. All threads use the same endpoint. If this
-endpoint does not answer or refuses connections, all threads use the next endpoint.
+Request bodies are sent from the caller's memory; answers are received into the caller's memory. Each thread has its own
+connection. If the store reports a temporary error (such as 503), times out or drops the connection, the request is
+retried after an increasing pause. The class `Patience` limits the retries. Every attempt is counted and timed. All
+threads use one endpoint at a time. If this endpoint does not answer or refuses connections, all threads switch to the
+next endpoint.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ _GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errn
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """A client's timeouts for connections and answers, in seconds, and the number of attempts.
+    """A client's timeouts for connections and answers, in seconds, and the number of attempts for a request.
 
-    With ``bears``, retries after temporary errors (503, a refused or broken connection) continue for the time in
-    `Access`. The number of attempts is then no limit.
+    If ``bears`` is true, temporary errors (such as 503 or a broken connection) are retried for at least the time in
+    `Access`. ``attempts`` is then the minimum number of attempts.
     """
 
     connect_seconds: float
@@ -59,9 +60,10 @@ OF_CONTROLLER = Patience(connect_seconds=5, silent_seconds=10, attempts=2)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """A store's answer. The names of ``headers`` are in lower case.
+    """A store's answer to a request. The names of ``headers`` are in lower case.
 
-    ``data`` is empty if the body was read into the caller's memory; ``read`` is then its number of bytes.
+    ``data`` is the body. If the body was read into the caller's memory, ``data`` is empty and ``read`` is the number of
+    bytes.
     """
 
     headers: Mapping[str, str]
@@ -110,9 +112,10 @@ class Wire:
     ) -> Answer:
         """Send a request, retry it after temporary errors, and return the answer. Raises StoreError.
 
-        If ``into`` is given, the answer's body is read into this memory. Error messages name the operation ``action``
-        and ``place``. The two byte strings in ``around`` are sent before and after ``body``, and are not counted.
-        ``moved`` is called with the number of bytes of each read.
+        If ``into`` is given, the body of the answer is read into this memory. The names ``action`` (the operation) and
+        ``place`` appear in error messages. The two byte strings in ``around`` are sent before and after ``body``; the
+        counts of transferred bytes exclude them. ``moved`` is called after each read into ``into``, with the number of
+        bytes.
         """
         line = encoded_query(query)
         first_sent = time.monotonic()
@@ -150,7 +153,7 @@ class Wire:
         raise AssertionError("there is always one more number")
 
     def _leave(self, at: int) -> None:
-        """Switch to the next endpoint, unless another thread has already left this endpoint."""
+        """Switch to the endpoint after number ``at``, unless another thread has already switched."""
         with self._lock:
             if self._at == at:
                 self._at = (at + 1) % len(self._endpoints)
@@ -162,7 +165,7 @@ class Wire:
         self._open, self._of_thread = [], threading.local()
 
     def __del__(self) -> None:
-        """Close leftover connections at garbage collection."""
+        """Close the connections that are still open when this object is garbage collected."""
         self.close()
 
     def _once(
@@ -274,7 +277,7 @@ class Wire:
 def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callable[[int], None]) -> int:
     """Read an answer's body into memory until the memory is full or the body ends; return the number of bytes.
 
-    Raises CutError if the connection ends before the body.
+    Raises CutError if the connection ends before the end of the body.
     """
     done, promised = 0, stated.length or 0
     try:
@@ -291,6 +294,9 @@ def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callab
 
 
 def _first_offset(stated: http.client.HTTPResponse) -> int:
-    """Return the object's offset at which an answer's body begins, from its header Content-Range."""
+    """Return the object's offset at which an answer's body begins, from the header Content-Range.
+
+    Without this header, the result is 0.
+    """
     match = re.match(r"bytes (\d+)-", stated.getheader("content-range", ""))
     return int(match[1]) if match else 0

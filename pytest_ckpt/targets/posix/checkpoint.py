@@ -42,8 +42,8 @@ _POLL_SECONDS = 0.001
 class DirectorySyncs:
     """Counts the directory fsyncs that were required (``attempted``) and that succeeded (``returned``).
 
-    An fsync is required as soon as a name in a directory is created or changed. If an fsync is omitted or fails,
-    ``returned`` stays lower than ``attempted``.
+    An fsync is required whenever a name in a directory is created or changed. If an fsync is omitted or fails,
+    ``returned`` remains less than ``attempted``.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def start_writeback(descriptor: int, offset: int, count: int) -> None:
-    """Let the kernel start to write a range of a file from the page cache to the storage. Do not wait."""
+    """Start to write a range of a file from the page cache to the storage; do not wait for the end."""
     # Python has no sync_file_range; the kernel writes dirty pages before it drops them.
     os.posix_fadvise(descriptor, offset, count, os.POSIX_FADV_DONTNEED)
 
@@ -207,9 +207,9 @@ def _sync_file_system(directory: Path) -> None:
 
 
 class PosixCalls:
-    """Replays a recorded save in ``directory``. ``data`` is the content of each file, by file number.
+    """Replays a recorded save in ``directory``. ``data`` is {file number: content}.
 
-    Several threads may use it concurrently, for different files.
+    Several threads may use one object concurrently, for different files.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class PosixCalls:
         }
 
     def make(self, step: Step) -> None:
-        """Perform the calls of a step."""
+        """Perform the system calls of a recorded step."""
         if step.call == "fsync directory":
             sync_directory(self._directory)
         elif step.call == "syncfs":
@@ -245,7 +245,7 @@ class PosixCalls:
             self._make[step.call](step, self._files[step.file])
 
     def close(self) -> None:
-        """Close the descriptors that the job left open."""
+        """Close the descriptors that the recorded job left open."""
         for handles in (*self._open.values(), *self._to_read.values()):
             while handles:
                 os.close(handles.pop())
@@ -290,9 +290,9 @@ class PosixCalls:
 
 
 class PosixDraft:
-    """This rank's files in ``directory``, the directory of a checkpoint that is being saved.
+    """This rank's files of a checkpoint that is being saved in ``directory``.
 
-    The function ``publish`` commits the checkpoint; it gets the entries of all ranks.
+    The function ``publish`` receives the entries of all ranks and commits the checkpoint.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class PosixDraft:
             make_directory(directory)
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Create a file and return it for writing. If ``size`` is None, writes at offsets are not possible."""
+        """Create a file and return it for writing. If ``size`` is None, the file can only be written sequentially."""
         self._names.append(name)
         path = self._directory / name
         if size is None:
@@ -318,11 +318,14 @@ class PosixDraft:
         return str(self._directory)
 
     def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> PosixCalls:
-        """Begin a replay in the directory; return the object that performs its calls."""
+        """Begin a replay of a recorded job in the directory; return the object that performs the calls of the job.
+
+        ``files`` is {file number: file}; ``data`` is {file number: content}.
+        """
         return PosixCalls(self._directory, files, data, self._phases)
 
     def adopt(self, names: Collection[str]) -> None:
-        """Add files that a library wrote to this draft, and fsync each of them."""
+        """Fsync files that a library wrote to the directory, and add the files to this rank's entries."""
         for name in names:
             self._names.append(name)
             with self._phases.phase("fsync", name):
@@ -341,7 +344,7 @@ class PosixDraft:
         return tuple(self._finished), proof
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Fsync the directory at the first call; return this rank's entries and the proof of the fsyncs."""
+        """Fsync the directory at the first call; return this rank's entries and the proof of all fsyncs."""
         if not self._directories.attempted:
             self._directories.count_required()
             with self._phases.phase("directory", self._directory.name):
@@ -353,15 +356,15 @@ class PosixDraft:
         return self._publish(entries)
 
     def abort(self) -> None:
-        """Remove this rank's files. The directory stays, because other ranks may use it."""
+        """Remove this rank's files. The directory remains, because other ranks may use it."""
         unlink(self._directory, self._names)
 
 
 def make_directory(directory: Path) -> None:
     """Create a directory, unless another rank has created it. Raises FileExistsError for a symbolic link or a file.
 
-    Another host may just have created the parent directory, while this client still caches that it does not exist. So
-    the creation is retried for up to the limit of the requirement STALE.
+    If another host has just created the parent directory, this client may not see the parent directory yet. The
+    creation is therefore retried. The time limit is that of the requirement STALE.
     """
 
     def create() -> None:
@@ -375,9 +378,9 @@ def make_directory(directory: Path) -> None:
 
 
 def retry_until_visible(act: Callable[[], None]) -> None:
-    """Call a function; retry it after FileNotFoundError for up to the limit of the requirement STALE.
+    """Call a function; repeat the call after FileNotFoundError. The time limit is that of the requirement STALE.
 
-    This client may not yet see a file that another host has created.
+    A file that another host has created may become visible to this client only later.
     """
     end = time.monotonic() + VISIBLE_WITHIN_SECONDS
     while True:
@@ -414,7 +417,7 @@ _READ_BYTES = 64 << 20
 
 
 class PosixCommitted:
-    """The files of a committed checkpoint in a directory; ``phases`` times their reads."""
+    """The files of a committed checkpoint in a directory. ``phases`` records the times of reads."""
 
     def __init__(self, directory: Path, direct: DirectSupport, phases: Phases) -> None:
         self._directory, self._direct, self._phases = directory, direct, phases
@@ -467,8 +470,8 @@ class SourceAtOffsets:
     def read_into(self, offset: int, buffer: Buffer) -> int:
         """Read until the buffer is full or the file ends; return the number of bytes.
 
-        As in checkpoint loaders, the file's size is not queried before a read. Some clients cache an old size until
-        a process queries it, so a query would hide a truncated read.
+        The file's size is not queried before a read, because checkpoint loaders do not query it either. Some clients
+        cache an old size until a process queries the size. A query would therefore hide a truncated read.
         """
 
         def read(descriptor: int, part: memoryview, at: int) -> int:
@@ -486,7 +489,7 @@ class SourceAtOffsets:
 class FreshSource(SourceAtOffsets):
     """A file whose reads all come from the storage, even if the same bytes are read again.
 
-    Without direct I/O, the kernel is advised to drop the pages after each read.
+    If direct I/O is not used, the kernel is advised to drop the file's cached pages after each read.
     """
 
     def __init__(self, path: Path, direct: DirectSupport, phases: Phases) -> None:
@@ -502,7 +505,7 @@ class FreshSource(SourceAtOffsets):
         return "through the client's page cache, advised to drop it"
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Read until the buffer is full or the file ends."""
+        """Read until the buffer is full or the file ends; return the number of bytes."""
         count = super().read_into(offset, buffer)
         if not self.is_direct:
             os.posix_fadvise(self._file.descriptor, offset, count, os.POSIX_FADV_DONTNEED)
@@ -512,7 +515,7 @@ class FreshSource(SourceAtOffsets):
 class CountedFile(io.FileIO):
     """A file object that reads through the page cache and counts the bytes.
 
-    It continues after a short read, because one system call reads at most 2 GiB.
+    One system call reads at most 2 GiB. A short read is therefore continued.
     """
 
     def __init__(self, path: Path, phases: Phases) -> None:
@@ -527,7 +530,7 @@ class CountedFile(io.FileIO):
         return os.fstat(self.fileno()).st_size
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read until ``buffer`` is full or the file ends."""
+        """Read until ``buffer`` is full or the file ends; return the number of bytes."""
         view = memoryview(buffer).cast("B")
         done = 0
         while done < len(view):

@@ -1,7 +1,8 @@
 """The commit of a checkpoint on a mounted file system: the rename of its directory, or a marker file in it.
 
-Saves and conformance checks use the same object to commit, so checks test the calls of a real save. The caller supplies
-the calls: ranks count them, checks report each call before it begins, and one check times them.
+Saves and conformance checks use the same class `Commit`, so that checks test the system calls of a real save. The
+caller supplies the functions that perform the calls. In a save, they also count directory fsyncs. In checks, they also
+report each call before it begins; one check measures the times of the calls.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pytest_ckpt.targets.posix.names import MARKER, OPENER_BY_MARKER, partial_na
 
 
 class CommitCalls(Protocol):
-    """The system calls of a commit; the caller of `Commit.perform` supplies them. Each raises OSError."""
+    """The system calls of a commit. The caller of `Commit.perform` supplies these methods. Each raises OSError."""
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename a directory."""
@@ -29,13 +30,13 @@ class CommitCalls(Protocol):
 
 
 class Commit(Protocol):
-    """A commit method. ``sign`` is the name of its evidence in reports, for example "final name"."""
+    """A commit method. ``sign`` is the name that reports use for the evidence of a commit, such as "final name"."""
 
     method: CommitMethod
     sign: str
 
     def draft_of(self, final: Path) -> Path:
-        """Return the directory that contains the files before the commit; ``final`` contains them after it."""
+        """Return the directory that contains the files before the commit. After the commit, they are in ``final``."""
 
     def evidence_of(self, final: Path) -> Path:
         """Return the path that exists only after the commit."""
@@ -47,7 +48,7 @@ class Commit(Protocol):
         """Return the directories that a commit fsyncs, in order."""
 
     def perform(self, final: Path, calls: CommitCalls) -> None:
-        """Commit a checkpoint and make the commit durable. Its files and their names must already be durable."""
+        """Commit a checkpoint and make the commit durable. The checkpoint's files and names must already be durable."""
 
     def is_committed(self, final: Path) -> bool:
         """Return whether this client sees the commit of the checkpoint at ``final``.
@@ -57,7 +58,7 @@ class Commit(Protocol):
 
 
 class CommitByRename:
-    """Commits by a rename of the checkpoint's directory from a temporary to its final name."""
+    """Commits a checkpoint by renaming its directory from a temporary name to the final name."""
 
     method: CommitMethod = "rename"
     sign = "final name"
@@ -90,9 +91,10 @@ class CommitByRename:
 
 
 class CommitByMarker:
-    """Commits by a marker file, like ``.metadata`` in PyTorch DCP. The directory has its final name from the beginning.
+    """Commits a checkpoint by a marker file, like ``.metadata`` in PyTorch DCP.
 
-    A truncated marker does not commit the checkpoint.
+    The directory has its final name from the beginning. If the marker file is truncated, the checkpoint is not
+    committed.
     """
 
     method: CommitMethod = "marker"
@@ -115,7 +117,7 @@ class CommitByMarker:
         return final, final.parent
 
     def perform(self, final: Path, calls: CommitCalls) -> None:
-        """Write the marker file and fsync it, the directory and the parent directory."""
+        """Write and fsync the marker file, then fsync the directory and its parent directory."""
         for name, text in self.files_of(final).items():
             calls.write_new(final / name, text)
         for directory in self.synced_by(final):
@@ -136,5 +138,5 @@ BY_RENAME, BY_MARKER = COMMITS["rename"], COMMITS["marker"]
 
 
 def commit_of(area: AreaRef) -> Commit:
-    """Return the commit method of an area. A test at the area's creation has chosen it."""
+    """Return the commit method of a run's area. It was selected when the area was created, by a test on the target."""
     return BY_MARKER if area.opener == OPENER_BY_MARKER else BY_RENAME

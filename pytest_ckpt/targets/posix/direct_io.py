@@ -46,8 +46,9 @@ _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 def stated_alignment(descriptor: int) -> int | None:
     """Return the alignment in bytes that the kernel states for direct I/O on a file.
 
-    0: the file has no direct I/O, and the kernel uses the page cache in spite of O_DIRECT. None: neither kernel nor
-    file system states a value. The server is not queried, because a query would also refresh a cached file size.
+    0: the file does not support direct I/O, and the kernel uses the page cache in spite of O_DIRECT. None: neither the
+    kernel nor the file system states a value. The server is not queried, because a query would also refresh a cached
+    file size.
     """
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
     flags = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
@@ -60,10 +61,10 @@ def stated_alignment(descriptor: int) -> int | None:
 
 @dataclass(slots=True)
 class DirectSupport:
-    """The direct and the buffered bytes of requests on a target, and the reason for buffered requests.
+    """The numbers of bytes that requests on a target transferred directly and buffered, and why some were buffered.
 
-    ``refused`` is the last reason; it may apply to a single file. Direct requests are multiples of ``block_bytes``, a
-    size that increases when the target refuses smaller requests.
+    ``refused`` is the most recent reason; it may apply to one file only. The size of a direct request is a multiple of
+    ``block_bytes``. If the target refuses a request of this alignment, ``block_bytes`` is increased.
     """
 
     refused: str = ""
@@ -73,7 +74,7 @@ class DirectSupport:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def moved(self, count: int, *, direct: bool) -> None:
-        """Add the bytes of a request. Safe for several threads."""
+        """Add ``count`` bytes of a request, to the direct or to the buffered bytes. Safe for several threads."""
         with self._lock:
             if direct:
                 self.direct_bytes += count
@@ -103,9 +104,9 @@ class DirectSupport:
 class DirectFile:
     """A file that is open for direct I/O.
 
-    The kernel states the required alignment, or the target's refusals show it. The end of a request that does not fill
-    a block is buffered. If the target refuses O_DIRECT or an aligned request, all later requests on the file are
-    buffered.
+    The required alignment is stated by the kernel, or learned from requests that the target refuses. If the last part
+    of a request does not fill a block, this part is buffered. If the target refuses O_DIRECT or an aligned request, all
+    later requests on the file are buffered.
     """
 
     def __init__(self, path: Path, flags: int, support: DirectSupport, phases: Phases) -> None:
@@ -142,7 +143,10 @@ class DirectFile:
         return self._support.io_mode
 
     def sync(self) -> None:
-        """Fsync the file through each of its descriptors, because a user-space server may buffer each separately."""
+        """Fsync the file through each of its descriptors.
+
+        A user-space server may buffer the writes of each descriptor separately.
+        """
         os.fsync(self.descriptor)
         if self._buffered is not None:
             os.fsync(self._buffered)
@@ -166,9 +170,9 @@ class DirectFile:
     ) -> int:
         """Repeat ``call`` until ``wanted`` bytes are transferred or the file ends; return the number of bytes.
 
-        If the target refuses direct I/O, switch to buffered I/O. If a direct read ends inside a block, the file may end
-        there. If ``is_end`` is given, a buffered read of the next byte tests this. If that read fails, ``is_end``
-        decides.
+        If the target refuses direct I/O, buffered I/O is used from then on. If a direct read returns part of a block,
+        the file may end at this offset. If ``is_end`` is given, a buffered read of the next byte shows whether the file
+        ends. If the buffered read fails, ``is_end`` is called with the offset and returns whether the file ends.
         """
         view, done = memoryview(data).cast("B"), 0
         while done < wanted:
@@ -205,7 +209,7 @@ class DirectFile:
     def _use_stated_alignment(self) -> None:
         """Use the alignment that the kernel states for direct I/O.
 
-        If the kernel states that the file has no direct I/O, switch to buffered I/O.
+        If the kernel states that the file does not support direct I/O, switch to buffered I/O.
         """
         stated = stated_alignment(self.descriptor)
         if stated == 0:
@@ -216,7 +220,7 @@ class DirectFile:
     def _fitting(self, offset: int, wanted: int) -> int:
         """Return how many of the next ``wanted`` bytes can be transferred by direct I/O.
 
-        The offset must be a multiple of the block size, or the result is 0. Only complete blocks are counted.
+        Only complete blocks are counted. If the offset is not a multiple of the block size, the result is 0.
         """
         block = max(self._stated_bytes, self._support.block_bytes)
         fitting = 0 if offset % block else wanted - wanted % block
@@ -227,8 +231,9 @@ class DirectFile:
     def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
         """Return whether the file ends at an offset within a block, tested by a buffered read of the next byte.
 
-        If the read fails, ``is_end`` decides. The size is not queried, because some clients would then refresh it. The
-        refresh would hide that readers get a truncated file.
+        If the read fails, the result of ``is_end`` is returned. The file's size is not queried, because a query makes
+        some clients refresh the size that they cache. Checkpoint loaders do not query the size and may receive a
+        truncated file; a refresh would hide this defect.
         """
         try:
             flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
@@ -267,7 +272,7 @@ class DirectFile:
 
 
 def _block_of(number: int) -> int:
-    """Return the largest power of two that divides ``number``, limited to the largest block size."""
+    """Return the largest power of two that divides ``number``, but at most the largest block size."""
     number |= _LARGEST_BLOCK_BYTES
     return number & -number
 

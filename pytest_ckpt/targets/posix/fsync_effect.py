@@ -1,8 +1,8 @@
 """Tests whether fsync has an effect: write a file through the page cache, fsync it, and count its dirty pages.
 
-If fsync is ignored, pages stay dirty. A preloaded library, the mount (overlay's ``volatile``) or a kernel module may
-ignore fsync. The count is a proof only if pages were dirty before fsync. tmpfs, overlay, write-through file systems and
-``sync`` mounts show no dirty pages.
+If a preloaded library, the mount (overlay's ``volatile``) or a kernel module ignores fsync, pages remain dirty. The
+count proves an effect only if pages were dirty before the fsync. On tmpfs, overlay, write-through file systems and
+``sync`` mounts, the kernel counts no dirty pages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.ENOTSUP)
 def fsync_counts(directory: Path, devices: Path = _DEVICES) -> FsyncCounts:
     """Write and fsync a test file; return how many of its bytes were not on the device before and after the fsync.
 
-    The counts come from the kernel. The file is removed. Raises OSError.
+    The kernel supplies the counts, or the counter from which they are calculated. The file is removed. Raises OSError.
     """
     file = directory / f"canary-{own_name()}"
     mount = mount_of(directory.resolve())
@@ -86,9 +86,10 @@ def _write(descriptor: int, count: int) -> None:
 
 
 def _by_device(before: int | None, after: int | None) -> FsyncCounts:
-    """Return the counts of an fsync, from the device's counter of written bytes ``before`` and ``after`` it.
+    """Return the counts of an fsync, calculated from the bytes that the device has written.
 
-    Writes by other processes to the same device are included.
+    ``before`` and ``after`` are the device's counter of written bytes before the test and after the fsync. The counter
+    includes bytes that other processes write to the device.
     """
     if before is None or after is None:
         return FsyncCounts(
@@ -106,15 +107,15 @@ def _bytes_written(stat: Path) -> int | None:
 
 
 def _options(mount: Mount) -> dict[str, str]:
-    """Return the options of a mount by name; an option without a value has the value ``yes``."""
+    """Return the options of a mount: {name: value}. An option without a value has the value ``yes``."""
     pairs = (option.partition("=") for option in mount.options.split(","))
     return {name: value or "yes" for name, _, value in pairs}
 
 
 def _file_below(file: Path, mount: Mount) -> Path | None:
-    """Return the file that contains the pages of ``file`` on an overlay: the file in the upper directory.
+    """Return the file in overlay's upper directory that contains the pages of ``file``.
 
-    None for other file systems, or if that file is not visible.
+    The result is None on other file systems, or if the file in the upper directory is not visible.
     """
     if mount.file_system != "overlay":
         return None

@@ -23,15 +23,15 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-\d+)?")
 
 
 def checkpoint_name(index: int, attempt: int = 0) -> str:
-    """Return the directory name of checkpoint ``index`` (from 1). Each attempt has a different name.
+    """Return the directory name of checkpoint ``index`` (from 1). Each attempt to save it has a different name.
 
-    Names are not reused, because a client may briefly cache the previous directory of a name.
+    A name is used only once, because a client may cache the earlier directory of that name for a short time.
     """
     return f"checkpoint-{index:04d}" + (f"-again-{attempt}" if attempt else "")
 
 
 def partial_name(name: str) -> str:
-    """Return the temporary name of a checkpoint's directory, which it has until a rename commits it."""
+    """Return the temporary name of a checkpoint's directory, which it has before it is renamed for the commit."""
     return name + _PARTIAL
 
 

@@ -1,8 +1,8 @@
 """The page cache of this host: counts the cached pages of files and drops them. Counts use cachestat(2) or mincore(2).
 
-On a loop device, the target's bytes may be cached twice: as pages of the target's files and of the backing file.
+If the target is on a loop device, its bytes may be cached twice: as pages of its files, and of the backing file.
 Dropping the pages of the target's files leaves the pages of the backing file in memory. FIEMAP reports the offsets of a
-target's file on the device; the backing file has the same offsets.
+target's file on the device. The same offsets, plus the offset of the device, apply in the backing file.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _OWN_SHARE, _OWN_BYTES = 0.01, 8 << 20
 
 
 def drop_all() -> str | None:
-    """Drop all clean pages, names and attributes from this host's cache; return the method, None without permission."""
+    """Drop all clean pages, names and attributes from this host's cache; return the method. None without permission."""
     return f"{_DROP_CACHES} = 3" if _written("3") else None
 
 
@@ -114,8 +114,8 @@ def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
 def find_cache_probe(directory: Path) -> Probe | None:
     """Return the system call that counts cached pages correctly on this file system; None if no call does.
 
-    Some file systems (overlays, file systems with their own caches) keep data where the kernel does not count them. So
-    a test file is written and read. A call is accepted only if it then finds the file in the page cache.
+    Some file systems (overlays, file systems with their own caches) cache data that the kernel does not count. To test
+    a call, a test file is written and read. The call is accepted only if it then reports the test file as cached.
     """
     with canary_in(directory) as canary:
         tries = (_cache_probe_that_works(canary) for _ in range(TRIES))
@@ -124,7 +124,10 @@ def find_cache_probe(directory: Path) -> Probe | None:
 
 @contextlib.contextmanager
 def canary_in(directory: Path) -> Iterator[Path]:
-    """During a ``with`` block, provide an fsynced test file of some MiB in a directory; yield its path."""
+    """Create and fsync a test file of some MiB in a directory, and yield its path.
+
+    The file is removed at the end of the ``with`` block.
+    """
     canary = directory / f"canary-{own_name()}"
     try:
         descriptor = os.open(canary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -146,7 +149,7 @@ def read_into_cache(path: Path) -> None:
 
 
 def _cache_probe_that_works(path: Path) -> Probe | None:
-    """Read a file; return the first system call that finds it in the page cache, None if no call does."""
+    """Read a file; return the first system call that then reports the file as cached. None if no call does."""
     read_into_cache(path)
     probes: tuple[Probe, ...] = ("cachestat", "mincore")
     for probe in probes:
@@ -160,7 +163,7 @@ def _cache_probe_that_works(path: Path) -> Probe | None:
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Advise the kernel to drop the cached pages of files. Fsync the files first, because dirty pages stay."""
+    """Advise the kernel to drop the cached pages of files. Fsync the files first; dirty pages are not dropped."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -171,16 +174,16 @@ def evict(paths: Iterable[Path]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageCounts:
-    """Numbers of a file's pages in this host's page cache: all, and those not yet written to storage."""
+    """Numbers of a file's pages in this host's page cache: all pages, and pages not yet written to the storage."""
 
     cached: int
     unwritten: int
 
 
 def page_counts(descriptor: int, offset: int = 0, length: int = 0) -> PageCounts:
-    """Count the cached pages of a range of an open file by cachestat(2). A length of 0 means up to the end.
+    """Count the cached pages in a range of an open file by cachestat(2).
 
-    Raises OSError (ENOSYS: kernels before 6.5).
+    ``length`` 0 extends the range to the file's end. Raises OSError; on kernels before 6.5, with ENOSYS.
     """
     counts = _Counts()
     span = _Range(offset, length)
@@ -206,7 +209,7 @@ def inspect_storage(directory: Path) -> StorageStack:
     """Return the layers of storage below a directory.
 
     A layer may be a file of this host, such as a loop device's backing file. If the cached pages of such a file cannot
-    be counted, ``blind`` in the result contains the reason.
+    be counted, the field ``blind`` of the result contains the reason.
     """
     stack = storage_stack(directory.resolve())
     if not stack.files:
@@ -225,10 +228,9 @@ def inspect_storage(directory: Path) -> StorageStack:
 def find_cache_probe_for_all_files(directory: Path) -> Probe | None:
     """Return the system call that counts all cached pages of a directory's files; None if no call does.
 
-    "All" includes the pages of a loop device's backing file, called lower file here. A test file is written and
-    read. Its bytes must then be cached twice: as pages of the test file and as pages of the lower file. If they are
-    not cached in the lower file, a cache between the two files may have served the read. A drop does not reach that
-    cache.
+    If the directory is on a loop device, the pages of the backing file are counted too. In this case a test file is
+    read. Its bytes must then also be cached as pages of the backing file. If these pages are missing, another cache
+    between the two files may have served the read. Dropping this host's page cache would not empty that other cache.
     """
     stack = inspect_storage(directory)
     probe = None if stack.blind else find_cache_probe(directory)
@@ -245,8 +247,8 @@ def try_cache_probe(directory: str) -> Probe | None:
 class FileBelow:
     """The lower files: files of this host that contain the target's bytes, such as a loop device's backing file.
 
-    The constructor raises OSError if their cached pages cannot be counted. ``is_placed``: there is only one lower file,
-    and the file system reports the offsets of the target's files in it.
+    The constructor raises OSError if the cached pages of the lower files cannot be counted. ``is_placed`` is true if
+    there is only one lower file and the offsets of the target's files in it are known.
     """
 
     def __init__(self, stack: StorageStack) -> None:
@@ -264,7 +266,7 @@ class FileBelow:
         self._is_direct = all(loop.is_direct for loop in loops)
 
     def evict(self) -> None:
-        """Fsync the lower files, then advise the kernel to drop their pages, the uppermost file first."""
+        """Fsync the lower files, then advise the kernel to drop their pages. Start with the uppermost file."""
         for path in self._paths:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -276,9 +278,9 @@ class FileBelow:
     def counts_reads(self, directory: Path) -> bool:
         """Return whether reads from the target appear in the page cache as pages of the lower files.
 
-        For the test, a file is written, dropped from the cache and read. The drop is the same as before loads: the
-        whole host's cache, or only these files. A loop device with direct I/O caches no pages in its backing file, so
-        the result is True without a test.
+        For the test, a file is written, dropped from the cache, and read. The methods of dropping are those before a
+        load: the whole cache of the host, or only the file and the lower files. A loop device with direct I/O caches no
+        pages of its backing file; the result is then True without a test.
         """
         if self._is_direct:
             return True
@@ -301,10 +303,10 @@ class FileBelow:
     def cached_bytes(self, files: Sequence[tuple[Path, int]]) -> int:
         """Return how many bytes of the target's files are cached as pages of the lower files.
 
-        ``files`` are (path, size). If their offsets in the lower files are unknown, all cached pages of the lower
-        files count, up to the total size of ``files``. The result is 0 if the lower files have so few cached pages
-        that they may be metadata of the file system: at most 1 % of the total size or 8 MiB, whichever is larger,
-        but never more than half of the total size.
+        ``files`` are (path, size). If their offsets in the lower files are unknown, all cached pages of the lower files
+        are counted, but at most the total size of ``files``. A small number of cached pages may be metadata of the file
+        system; the result is then 0. The limit is 1 % of the total size or 8 MiB, whichever is larger, but at most half
+        of the total size.
         """
         size = sum(of_file for _, of_file in files)
         if self.is_placed:
@@ -340,14 +342,14 @@ def _cached_pages(path: Path) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _LoopDevice:
-    """A loop device: its offset in bytes in the backing file, and whether it uses direct I/O."""
+    """A loop device: where it begins in the backing file (``offset``, in bytes), and whether it uses direct I/O."""
 
     offset: int
     is_direct: bool
 
 
 def _loop(device: str, path: Path) -> _LoopDevice:
-    """Return offset and I/O mode of a loop device. Raises OSError if ``path`` is not its backing file."""
+    """Return the offset and the I/O mode of a loop device. Raises OSError if ``path`` is not its backing file."""
     descriptor = os.open(device, os.O_RDONLY)
     try:
         status = bytearray(_LOOP_STATUS_BYTES)

@@ -1,8 +1,8 @@
 """``python -m pytest_ckpt.targets.posix.power_cut MOUNTPOINT``: cut the power of a file system on a loop device.
 
-The file system is shut down without further writes (FS_IOC_SHUTDOWN with NOLOGFLUSH: ext4, XFS, F2FS). Then it is
+The file system is shut down without further writes (FS_IOC_SHUTDOWN with NOLOGFLUSH: ext4, XFS, F2FS). It is then
 unmounted, and mounted again with the same options. Only durable data remain, as after a power cut of the host. The
-drive below keeps its power, so a drive that loses acknowledged data is not detected.
+physical drive keeps its power, so a drive that loses acknowledged data is not detected.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _POLL_SECONDS = 0.05
 def cut_power(point: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
     """Cut the power of the file system that is mounted at ``point``, and mount it again.
 
-    If the file system is not on a loop device, or has another mount, nothing is changed and UsageError is raised. It is
-    also raised if the file system could not be mounted again.
+    UsageError is raised without a change if the file system is not on a loop device, or if it has another mount.
+    UsageError is also raised if the file system cannot be mounted again. Other processes must close the file system
+    within ``patience_seconds``.
     """
     mount = _loop_mount(point)
     # Kept open, so that a loop device from "mount -o loop" survives the unmount.
@@ -131,7 +132,7 @@ def _unmount(point: Path, patience_seconds: float) -> None:
 
 
 def _users(point: Path) -> list[str]:
-    """Return the processes that have an open file or their working directory below a mount point."""
+    """Return descriptions of the processes that have an open file or their working directory below a mount point."""
     users = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():

@@ -54,8 +54,9 @@ _POLL_SECONDS = 0.05
 class DirectoryIdentity:
     """The identity of a directory: its path, its mount, and its inode number.
 
-    ``number`` is 0 if clients of this file system may see different inode numbers. ``is_there``: the path exists, on
-    any mount. ``covered`` lists mounts inside the directory; a run itself creates no mounts.
+    ``number`` is the inode number, or 0 if clients of this file system may see different inode numbers. ``is_there`` is
+    true if the path exists, on any mount. ``covered`` lists mounts inside the directory; a run itself creates no
+    mounts.
     """
 
     directory: str
@@ -79,9 +80,9 @@ class DirectoryIdentity:
         return self.mount_point, self.file_system, source
 
     def is_same(self, other: DirectoryIdentity) -> bool:
-        """Return whether both are the same directory: same mount, and same mounts inside.
+        """Return whether two identities are of the same directory: the same mount, and the same mounts inside.
 
-        If both have an inode number, the numbers must be equal too.
+        If both identities have an inode number, the numbers must be equal too.
         """
         is_known = self.number and other.number
         is_other = bool(is_known) and self.number != other.number
@@ -115,10 +116,10 @@ def _mounts_in(directory: Path, mounts: Iterable[Mount]) -> Iterator[str]:
 
 
 def _image_below(mount: Mount) -> str:
-    """Return the backing file of a mount's loop device; empty if the mount has no loop device.
+    """Return the backing file of a mount's loop device; return an empty text if the mount is not on a loop device.
 
-    Only this path identifies the storage. The number of the loop device may change, and a copy of the file contains the
-    same directories and inode numbers.
+    Only the path of the backing file identifies the storage. The number of the loop device may change, and a copy of
+    the backing file contains the same directories and inode numbers.
     """
     if not mount.source.startswith(_LOOP):
         return ""
@@ -135,9 +136,9 @@ def is_of_area(standing: DirectoryIdentity, area: AreaRef) -> bool:
 
 
 def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
-    """Return a phrase for an error if a directory was replaced by another; empty if not.
+    """Return a phrase for an error if the run's directory was replaced by another one; return an empty text if not.
 
-    A missing directory counts as not replaced, because other calls report it.
+    A missing directory is not a replacement here, because other calls report a missing directory.
     """
     if not now.is_there or now.is_same(before):
         return ""
@@ -145,16 +146,17 @@ def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
 
 
 def sign_of(run_id: str, what: str) -> Marker:
-    """Return name and unique content of a marker file, by which other hosts recognise the target. Nothing is written.
+    """Return the name and the unique content of a marker file, by which other hosts recognize the target.
 
-    The content names the run, so a file that remains after a kill can be attributed.
+    The file is not written here. Its content names the run: if the controller is killed, the run of the remaining file
+    is known.
     """
     owner = owner_of(run_id) | {"word": secrets.token_hex(16)}
     return Marker(name=f"{SIGN_PREFIX}{run_id}.{what}", word=json.dumps(owner))
 
 
 class PosixAreaView:
-    """The directory of an area, as seen by this host."""
+    """The directory of a run's area, as seen by this host."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -166,7 +168,10 @@ class PosixAreaView:
 
     @property
     def mount(self) -> HostMount:
-        """The mount that contains the directory. The directory is accessed first, so that an automounter mounts it."""
+        """The mount that contains the directory.
+
+        The directory is accessed first, because an automounter may have to mount it.
+        """
         with contextlib.suppress(OSError):
             os.statvfs(self._directory)
         mount = mount_of(self._directory.resolve())
@@ -193,9 +198,9 @@ class PosixAreaView:
 
     @contextlib.contextmanager
     def shown(self, sign: Marker) -> Iterator[str]:
-        """During a ``with`` block, show a file that other hosts look for.
+        """Create the marker file ``sign`` that other hosts look for; remove it at the end of the ``with`` block.
 
-        Yield an empty text, or the reason if the file cannot be created.
+        Yield an empty text, or the reason why the file cannot be created.
         """
         try:
             yield self._creation_failure(sign)
@@ -204,10 +209,10 @@ class PosixAreaView:
                 (self._directory / sign.name).unlink(missing_ok=True)
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for another host's file for at most ``seconds``.
+        """Look for another host's marker file ``sign`` for at most ``seconds``.
 
-        Return an empty text, or the reason why it was not found. On a local file system other hosts create no files, so
-        one look is sufficient.
+        Return an empty text if the file was found, otherwise the reason. On a local file system, other hosts cannot
+        create files; one look is then sufficient.
         """
         end = 0.0 if mount_of(self._directory.resolve()).is_local else time.monotonic() + seconds
         while True:
@@ -248,8 +253,8 @@ _REMOVE_SECONDS_OF_A_NAME = 0.005
 class EarlierRunEntry:
     """An entry of an earlier run on the target: the run's directory, or a marker file for other hosts.
 
-    The run's controller has ended on this host, or ran on the host ``elsewhere``. This host cannot check a process on
-    another host.
+    The run's controller has ended, or ran on the other host ``elsewhere``. If it ran on this host, ``elsewhere`` is
+    empty. This host cannot check a process on another host.
     """
 
     path: Path
@@ -289,7 +294,7 @@ def check_file_calls(directory: Path) -> None:
 def refuses_to_rename(directory: Path) -> bool:
     """Return whether the file system refuses to rename a directory that contains a file. The test uses ``directory``.
 
-    Other errors are ignored here; the run reports them when they occur again.
+    Other errors are ignored here, because the run reports them when they occur again.
     """
     before = directory / f"rename-{own_name()}"
     after, name = before.with_suffix(".renamed"), "file"
@@ -309,7 +314,7 @@ def refuses_to_rename(directory: Path) -> bool:
 
 
 def find_leftovers(target: Path) -> list[EarlierRunEntry]:
-    """Return directories and marker files of earlier runs whose controller has ended or is on another host."""
+    """Return directories and marker files of earlier runs whose controller has ended or ran on another host."""
     words = [(entry, entry / OWNER) for entry in sorted(target.glob(f"{PREFIX}*"))]
     words += [(entry, entry) for entry in sorted(target.glob(f"{SIGN_PREFIX}*"))]
     leftovers = []
@@ -336,10 +341,10 @@ class RunDirectory:
         self.identity: tuple[int, ...] = ()
 
     def create(self, word: str = "") -> tuple[int, ...]:
-        """Create the directory, write its owner's record, and return its identity: device and inode number.
+        """Create the directory, write its owner's record, and return its identity: (device, inode number).
 
-        ``word`` is the text of the record; by default it names this process. Raises UsageError if the target refuses a
-        call.
+        ``word`` is the text of the owner's record; by default the record names this process. If the target refuses a
+        call, the directory is removed and UsageError is raised.
         """
         word = word or owner_record(self.run_id)
         try:
@@ -371,11 +376,11 @@ def remove_begun(path: Path) -> None:
 def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_directory: bool = False) -> list[str]:
     """Remove a run's directory with the run's files. Return one sentence for each entry that remains.
 
-    ``identity`` is (device, inode) of the directory at its creation. If one of these numbers has changed, the
-    directory is removed only if it contains this run's owner's record. If both have changed, it is not removed.
-    ``names`` are paths relative to the directory: all files that the run may have created. A name that ends in ``/``
-    is a directory whose whole content the run created. With ``keep_directory``, the directory and its owner's record
-    stay.
+    ``identity`` is (device, inode number) of the directory at its creation. If one of the two numbers has changed, the
+    directory is removed only if it contains this run's owner's record. If both numbers have changed, the directory is
+    kept. ``names`` are the paths of all files that the run may have created, relative to the directory. A name that
+    ends in ``/`` is a directory; all of its content is removed. If ``keep_directory`` is true, the directory and its
+    owner's record are kept.
     """
     if not identity:
         return []
@@ -409,9 +414,9 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
 
 
 def _is_on(directory: Path, device: int) -> bool:
-    """Return whether a directory is on the file system with the number ``device``.
+    """Return whether a directory is on the file system with the device number ``device``.
 
-    If a FUSE server ends, its mount may disappear; the path is then on another file system.
+    If a FUSE server ends, its mount may disappear. The same path is then on another file system.
     """
     try:
         return directory.stat().st_dev == device
@@ -429,10 +434,10 @@ def _has_owner_record(directory: int, run_id: str) -> bool:
 
 
 def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
-    """Remove known files below an open directory, and directories that are then empty.
+    """Remove known files below an open directory, and then each subdirectory that is empty.
 
-    Return (path, reason) of each remaining entry. ``prefix`` is the path of the open directory in the run's directory;
-    ``names`` are the paths of known files.
+    Return (path, reason) of each remaining entry. ``prefix`` is the open directory's path relative to the run's
+    directory. ``names`` are the paths of the known files, also relative to the run's directory.
     """
     left: list[tuple[str, str]] = []
     for name in sorted(os.listdir(directory), key=MARKER.__eq__):
@@ -468,8 +473,8 @@ def remove_in_time(
 ) -> list[str]:
     """Remove a run's directory in another process, so that an unresponsive target cannot block this process.
 
-    Return one sentence for each entry that remains, or one sentence for the whole directory if the target did not
-    answer or refused the removal. With ``keep_directory``, only its content is removed.
+    Return one sentence for each entry that remains. If the target does not answer or refuses the removal, return one
+    sentence for the whole directory. If ``keep_directory`` is true, only the content of the directory is removed.
     """
     request = {
         "directory": str(directory),
@@ -509,7 +514,7 @@ def remove_in_process(request: Mapping[str, Any]) -> list[str]:
 
 
 def _checkpoints(directory: Path) -> Iterator[str]:
-    """Yield the directory names of the checkpoints in a subject's directory."""
+    """Yield the names of the checkpoints' directories in the directory of one subject (such as a model)."""
     entries: Iterable[str] = ()
     with contextlib.suppress(OSError):
         entries = [entry.name for entry in directory.iterdir()]

@@ -1,4 +1,4 @@
-"""A second mount of the target on this host, used as a separate client. It must show the same storage."""
+"""A second mount of the target on this host, used as a separate client. Both mounts must show the same storage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.1
 def check_second_mount(second_mount: str, location: str) -> Path:
     """Check the path of the second mount and return it. Nothing is written.
 
-    Raises UsageError if it is not a directory, or is the same mount as the target.
+    Raises UsageError if the path is not a directory, or if it is on the same mount as the target.
     """
     mount, target = user_path(second_mount, "--ckpt-second-mount"), Path(location)
     name = f"--ckpt-second-mount {mount}"
@@ -48,10 +48,10 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
 
 
 def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
-    """Return a reason if a directory has another type of file system than the target; empty if the types are equal.
+    """Return a reason if a directory is not on the target's type of file system; return an empty text if it is.
 
     Each type has its own caches and guarantees, so results from another type do not apply to the target. ``name`` is
-    the role of the directory: a second mount, or a volume to fill.
+    the role of the directory in the reason: a second mount, or a volume to fill.
     """
     kind = mount_of(directory).file_system
     if kind == target.kind:
@@ -60,7 +60,7 @@ def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
 
 
 def fault_of_second_mount(mount: Path, area: AreaRef) -> str:
-    """Return the reason why a second mount no longer shows a run's directory; empty if it does."""
+    """Return the reason why a second mount no longer shows a run's directory; return an empty text if it shows it."""
     place = mount / directory_of(area).name
     try:
         if watched(f"the second mount {mount}", place.is_dir):
@@ -71,16 +71,17 @@ def fault_of_second_mount(mount: Path, area: AreaRef) -> str:
 
 
 def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
-    """Return the area of a run with its path on the second mount."""
+    """Return the area of a run, with the area's path on the second mount as its location."""
     return dataclasses.replace(
         area, location=str(user_path(second_mount, "--ckpt-second-mount") / directory_of(area).name)
     )
 
 
 def check_same_target(mount: Path, location: str, area: AreaRef) -> None:
-    """Check that the second mount shows the target: write a random file in the run's area, and look for it there.
+    """Check that the second mount shows the target.
 
-    Raises UsageError if the file is not found.
+    A random file is written in the run's area and read through the second mount. Raises UsageError if the second mount
+    does not show the file.
     """
     watched(
         f"--ckpt-second-mount {mount}", lambda: _check_same_file(mount, location, area), more_seconds=_PATIENCE_SECONDS

@@ -1,10 +1,10 @@
 """The storage below a path, as the kernel's tables report it: mount, devices and files. The storage itself is not read.
 
 Mounts come from ``/proc/self/mountinfo``, without access to the path. Block devices come from
-``/sys/dev/block/MAJOR:MINOR``: ``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``. Btrfs and ZFS have
-anonymous device numbers. ``/sys/fs/btrfs/UUID/devices`` lists the devices of btrfs. The commands ``zpool`` and ``zfs``
-print the devices of a ZFS pool and its fsync setting. debugfs (readable by root) shows whether Lustre's client caches
-files on a local disk.
+``/sys/dev/block/MAJOR:MINOR``: ``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``. The device numbers
+of btrfs and ZFS belong to no block device. The devices of btrfs are therefore listed by ``/sys/fs/btrfs/UUID/devices``.
+The commands ``zpool`` and ``zfs`` print the devices of a ZFS pool and its fsync setting. debugfs (readable by root)
+shows whether Lustre's client caches files on a local disk.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "Virtuozzo", "VBOX")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mount:
-    """A mount: one line of /proc/self/mountinfo. ``device`` is its device number, ``major:minor``."""
+    """A mount: one line of /proc/self/mountinfo. ``device`` is the device number of the mount, as ``major:minor``."""
 
     mount_point: str
     file_system: str
@@ -142,7 +142,7 @@ def device_number(seen: os.stat_result) -> str:
 
 
 def _unescape(text: str) -> str:
-    """Return a path from the mount table with its octal escapes, such as for a space, decoded."""
+    """Decode the octal escapes of a path from the mount table, such as the escape for a space."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
@@ -158,7 +158,7 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def devices_of_pool(pool: str, run_command: Command = output_of) -> list[str]:
-    """Return the paths of the devices and files of a ZFS pool, with its caches; empty if zpool lists none."""
+    """Return the paths of the devices and files of a ZFS pool, including its caches; empty if zpool lists none."""
     lines = run_command(("zpool", "list", "-v", "-H", "-P", "-L", pool)).splitlines()
     names = (line.strip("\t").partition("\t")[0] for line in lines)
     return [name for name in names if name.startswith("/")]
@@ -174,8 +174,8 @@ def storage_stack(
 ) -> StorageStack:
     """Return the layers of storage below an existing path: file systems, devices, files.
 
-    ``root`` is the directory that contains ``sys``. ``mounts`` is the text of /proc/self/mountinfo. The function
-    ``run_command`` runs a command and returns its output.
+    ``root`` is the directory that contains ``sys``. ``mounts`` is the text of /proc/self/mountinfo. ``run_command`` is
+    a function that runs a command and returns its output.
     """
     walk = _Walk(root=root, mounts=mounts, run_command=run_command)
     walk.path(path, 0)
@@ -205,7 +205,7 @@ class _Walk:
     blind: list[str] = field(default_factory=list)
 
     def path(self, path: Path, depth: int) -> None:
-        """Add the file system of a path, and the storage below."""
+        """Add the file system of a path, and the storage below this file system."""
         if depth > _MAXIMUM_DEPTH:
             self._add("unknown", "more layers", depth)
             return
@@ -246,7 +246,7 @@ class _Walk:
     def _process(self, mount: Mount, depth: int) -> None:
         """Add a layer for a FUSE file system.
 
-        If its source is a directory of this host, add the storage below the source too.
+        If the source of the mount is a directory of this host, add the storage below this directory too.
         """
         self._add("process", f"{mount.file_system} of {mount.source}" if mount.source else mount.file_system, depth)
         below = Path(mount.source)
@@ -291,7 +291,7 @@ class _Walk:
         return []
 
     def _device(self, device: Path, depth: int) -> None:
-        """Add a block device, by its directory in sysfs, and the storage below."""
+        """Add a block device, given by its directory in sysfs, and the storage below this device."""
         if depth > _MAXIMUM_DEPTH:
             self._add("unknown", "more layers", depth)
             return
@@ -332,7 +332,7 @@ class _Walk:
 
 
 def _complete_device(device: Path) -> Path:
-    """Return the sysfs directory of a device; for a partition, of the whole device."""
+    """Return the sysfs directory of a device. For a partition, return that of the whole device."""
     return device.parent if (device / "partition").exists() else device
 
 

@@ -1,11 +1,11 @@
 """The area of a run on a mounted file system: a directory on the target or in a local tier.
 
-It contains a directory for each subject (such as a model), and in it one for each checkpoint. The name of a
-checkpoint's directory consists of number and attempt, so no name is used twice. Every file is fsynced before the
-commit. When all ranks of a host have fsynced their files, one of them fsyncs the directory, which makes the names
-durable. Then rank 0 renames the directory to commit the checkpoint (`commit`). If a target refuses such a rename,
-`PosixStoreByMarker` commits by a marker file. A local tier has the same path on each host; each host sees only its own
-tier.
+The area contains a directory for each subject (such as a model). A subject's directory contains one directory for each
+checkpoint. The name of a checkpoint's directory consists of the numbers of checkpoint and attempt, so no name is used
+twice. Every file is fsynced before the commit. When all ranks of a host have fsynced their files, one of them fsyncs
+the directory, which makes the names durable. Rank 0 then renames the directory to commit the checkpoint (`commit`). If
+a target refuses to rename directories, `PosixStoreByMarker` commits by a marker file. A local tier has the same path on
+each host, but each host sees only its own tier.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ TIER_OPENER = "pytest_ckpt.targets.posix.store:open_tier"
 
 
 def clone_of(stated: str, own: Path) -> tuple[Path, str]:
-    """Return the run's directory in the snapshot ``stated``, and the reason why that is not a snapshot of ``own``.
+    """Return (the run's directory in the snapshot, reason).
 
-    ``stated`` is the path that the snapshot command printed. The reason is empty for a snapshot.
+    The reason states why ``stated`` is not a snapshot of ``own``. It is empty if ``stated`` is a snapshot. ``stated``
+    is the path that the snapshot command printed.
     """
     clone = Path(stated) / own.name
     if not stated.startswith("/"):
@@ -86,7 +87,10 @@ def clone_of(stated: str, own: Path) -> tuple[Path, str]:
 
 
 def _shows_new_file(clone: Path, own: Path) -> bool:
-    """Create a file on the target; return whether the clone shows this file. A snapshot does not show it."""
+    """Create a file in the run's directory ``own``; return whether ``clone`` shows this file.
+
+    A snapshot does not show the file.
+    """
     name = f"after-{secrets.token_hex(8)}"
     new = own / name
     descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -99,7 +103,10 @@ def _shows_new_file(clone: Path, own: Path) -> bool:
 
 
 def volume_of(directory: Path) -> Volume:
-    """Return used and free space of a directory's volume, as df shows them. Space reserved for root is not free."""
+    """Return the used and the free space of a directory's volume, as df shows them.
+
+    Space that is reserved for root does not count as free.
+    """
     space = os.statvfs(directory)
     used = (space.f_blocks - space.f_bfree) * space.f_frsize
     return Volume(used_bytes=used, free_bytes=space.f_bavail * space.f_frsize)
@@ -108,7 +115,7 @@ def volume_of(directory: Path) -> Volume:
 def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
     """Write a new file, fsync it, and advise the kernel to drop its cached pages.
 
-    Raises OSError; the file then remains with the bytes written so far.
+    If this raises OSError, the file remains with the bytes written so far.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -158,7 +165,7 @@ class PosixStore:
         return self._directory.is_dir()
 
     def replaced(self) -> str:
-        """Return a sentence if another directory has replaced the run's directory; empty if not."""
+        """Return a sentence if another directory has replaced the run's directory; return an empty text if not."""
         now = directory_identity(self._directory)
         if self._standing is None:
             self._standing = now
@@ -181,7 +188,8 @@ class PosixStore:
     def begin(self, ref: CheckpointRef, phases: Phases) -> PosixDraft:
         """Create the checkpoint's directory, unless another rank has created it; return a draft in this directory.
 
-        If the commit is a rename, the directory has a temporary name.
+        The draft contains this rank's files before the commit. If the commit is a rename, the directory has a temporary
+        name.
         """
 
         def publish(entries: Sequence[Entry]) -> CommitProof:
@@ -211,7 +219,7 @@ class PosixStore:
         )
 
     def announce(self, ref: CheckpointRef) -> None:
-        """Create the directory of the checkpoint."""
+        """Create the directory of a checkpoint before its files are written."""
         make_directory(self._partial(ref))
 
     def shows_draft(self, ref: CheckpointRef) -> bool:
@@ -219,20 +227,23 @@ class PosixStore:
         return _size(self._partial(ref)) is not None
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client sees the directory under its final name, with all ``entries`` at their sizes."""
+        """Return whether this client sees the checkpoint's directory under its final name, with all ``entries``.
+
+        The size of each file must be the size in its entry.
+        """
         directory = self._final(ref)
         return _size(directory) is not None and all(_size(directory / entry.name) == entry.bytes for entry in entries)
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether this client sees the commit. The temporary directory must no longer be visible."""
+        """Return whether this client sees the commit, and no longer sees the temporary directory."""
         final, draft = self._final(ref), self._partial(ref)
         return self.by.is_committed(final) and (draft == final or not draft.exists())
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a file durably: create it under a temporary name, then give it its final name atomically.
+        """Write a file durably: create it under a temporary name, then atomically give it its final name.
 
-        If ``when`` is "always", an existing file is replaced. If ``when`` is "if absent" and the file exists, return
-        False.
+        If ``when`` is "always", an existing file is replaced. If ``when`` is "if absent" and the file exists, the
+        result is False.
         """
         place, made = self._directory / name, self._directory / f".{name}.{own_name()}"
         _write_new(made, data)
@@ -254,19 +265,22 @@ class PosixStore:
         return sorted(number for number in map(checkpoint_number, names) if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
-        """Return the checkpoint in the directory with the final name.
+        """Return the checkpoint whose directory has the final name.
 
-        If the directory is missing, only a later call raises OSError.
+        If the directory does not exist, a later call raises OSError.
         """
         return PosixCommitted(self._final(ref), self._way, phases)
 
     def clone(self, stated: str) -> tuple[PosixStore, str]:
-        """Return the area in the snapshot ``stated``, and the reason why it is not a snapshot; empty for a snapshot."""
+        """Return (the area in the snapshot directory ``stated``, reason).
+
+        The reason states why ``stated`` is not a snapshot. It is empty if ``stated`` is a snapshot.
+        """
         directory, why = clone_of(stated, self._directory)
         return type(self)(directory), why
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Remove this rank's files, without following symbolic links."""
+        """Remove this rank's files. A symbolic link in place of the directory raises OSError."""
         try:
             unlink(self._final(ref), names)
         except FileNotFoundError:
@@ -277,7 +291,7 @@ class PosixStore:
     def finish_delete(self, ref: CheckpointRef) -> None:
         """Remove the checkpoint's empty directory.
 
-        FileNotFoundError is retried, because this client may not see the directory yet.
+        After FileNotFoundError the removal is retried, because this client may not see the directory yet.
         """
 
         def remove() -> None:
@@ -293,7 +307,7 @@ class PosixStore:
         (self._directory / subject).rmdir()
 
     def names_directory(self, name: str) -> PosixNames:
-        """Return a directory at the top of the area, which need not exist yet."""
+        """Return an object for a directory at the top of the area. The directory may not exist yet."""
         return PosixNames(self._directory / name)
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
@@ -301,13 +315,16 @@ class PosixStore:
         return fsync_counts(self._directory / subject)
 
     def find_cache_probe(self, subject: str) -> str | None:
-        """Return the system call that counts cached pages correctly, found with a test file; None if no call does."""
+        """Return the system call that counts cached pages correctly; None if no call does.
+
+        To test the calls, a file is written and read.
+        """
         return find_cache_probe_for_all_files(self._directory / subject)
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
         """Return how many bytes of files are in this host's page cache.
 
-        Pages of a loop device's backing file count too.
+        If the target is on a loop device, cached pages of the backing file count too.
         """
         counts = [(path, *resident_bytes(path, cast("Probe", probe))) for path in (self._final(ref) / n for n in names)]
         below = self._file_below()
@@ -318,7 +335,7 @@ class PosixStore:
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
         """Advise the kernel to drop the cached pages of files; return the method.
 
-        Pages of a loop device's backing file are dropped too.
+        If the target is on a loop device, cached pages of the backing file are dropped too.
         """
         evict(self._final(ref) / name for name in names)
         if below := self._file_below():
@@ -326,7 +343,7 @@ class PosixStore:
         return "posix_fadvise(DONTNEED) on every file after its fsync"
 
     def drop_cache(self) -> str | None:
-        """Drop this host's page cache; return the method, None without permission."""
+        """Drop this host's page cache; return the method. None without permission."""
         return drop_all()
 
     def drop_names(self) -> bool:
@@ -372,7 +389,7 @@ class PosixStore:
 
 
 class _CountedCommitCalls:
-    """The calls by which rank 0 commits. Directory fsyncs are counted."""
+    """The system calls by which rank 0 commits a checkpoint. Directory fsyncs are counted."""
 
     def __init__(self, directories: DirectorySyncs) -> None:
         self._directories = directories
@@ -386,14 +403,14 @@ class _CountedCommitCalls:
         _write_new(path, data)
 
     def sync_directory(self, directory: Path) -> None:
-        """Fsync a directory and count it."""
+        """Fsync a directory and count the fsync."""
         self._directories.sync(directory)
 
 
 def _size(path: Path) -> int | None:
     """Return a file's size as seen by this client; None if this client does not see the file.
 
-    ESTALE (the client's handle refers to a removed file) also counts as not seen.
+    The error ESTALE (the client's handle refers to a removed file) also gives None.
     """
     try:
         return path.lstat().st_size
@@ -404,7 +421,7 @@ def _size(path: Path) -> int | None:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    """Write a new file and make its bytes durable. Raises FileExistsError if it exists."""
+    """Write a new file and make its bytes durable. Raises FileExistsError if the file exists."""
     with path.open("xb") as file:
         file.write(data)
         file.flush()
@@ -423,23 +440,29 @@ class PosixStoreByMarker(PosixStore):
     capabilities = CAPABILITIES - {"rename"}
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client sees the marker, with all ``entries`` at their sizes."""
+        """Return whether this client sees the checkpoint's complete marker file and all ``entries``.
+
+        The size of each file must be the size in its entry.
+        """
         return self.is_committed(ref) and super().sees(ref, entries)
 
     def committed(self, subject: str) -> Sequence[int]:
-        """Return the numbers of the subject's checkpoints with a marker file, complete or not."""
+        """Return the numbers of the subject's checkpoints that have a marker file.
+
+        The content of the marker file is not checked.
+        """
         names = (entry.parent.name for entry in (self._directory / subject).glob(f"*/{MARKER}"))
         return sorted(number for number in map(checkpoint_number, names) if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
-        """Return the checkpoint. Raises FileNotFoundError if there is no complete marker."""
+        """Return the checkpoint. Raises FileNotFoundError if there is no complete marker file."""
         with phases.phase("open", MARKER):
             if not self.is_committed(ref):
                 raise FileNotFoundError(errno.ENOENT, "no complete marker commits it", str(self._final(ref) / MARKER))
         return super().open(ref, phases)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Remove the marker, which another rank may have removed already; then remove this rank's files."""
+        """Remove the marker file, unless another rank has removed it; then remove this rank's files."""
         with contextlib.suppress(FileNotFoundError):
             unlink(self._final(ref), [MARKER])
         super().delete(ref, names)
@@ -453,7 +476,7 @@ def open_tier(area: AreaRef) -> PosixTier:
 class PosixTier(PosixStore):
     """The directory of a run in this host's local tier.
 
-    One rank of each host creates and removes it; on the controller's host, the controller does.
+    One rank of each host creates and removes the directory. On the controller's host, the controller does this.
     """
 
     of_each_host = True
@@ -463,14 +486,17 @@ class PosixTier(PosixStore):
         self._made: RunDirectory | None = None
 
     def settle(self) -> None:
-        """Create the directory, unless it exists on this host. Called by one rank of each host. Raises UsageError."""
+        """Create the directory, unless it exists on this host.
+
+        One rank of each host calls this method. Raises UsageError.
+        """
         if not self._directory.exists():
             made = RunDirectory(self._directory.parent, self._directory.name.removeprefix(PREFIX))
             made.create()
             self._made = made
 
     def leave(self, subjects: Collection[str]) -> None:
-        """Remove the directory if `settle` created it, with all files of these subjects."""
+        """If `settle` created the directory, remove it with all files of ``subjects``."""
         if self._made:
             remove(self._made.path, self._made.identity, [f"{subject}/" for subject in subjects])
             self._made = None
@@ -479,8 +505,8 @@ class PosixTier(PosixStore):
 class PosixNames:
     """Creates, lists and removes empty files in a directory. Paths are relative to the directory.
 
-    Paths are strings, because creating a `Path` would take longer than some calls. An empty path is the directory
-    itself.
+    Paths are strings, because creating a `Path` object would take longer than some of the system calls. An empty path
+    is the directory itself.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -495,7 +521,7 @@ class PosixNames:
         os.close(os.open(f"{self._directory}/{path}", _NEW, 0o600))
 
     def has_name(self, path: str) -> bool:
-        """Return whether stat finds a path."""
+        """Return whether the system call stat finds a path."""
         try:
             os.stat(f"{self._directory}/{path}", follow_symlinks=False)  # noqa: PTH116 - see the class
         except FileNotFoundError:

@@ -30,12 +30,12 @@ MAXIMUM_TO_FILL_BYTES = 64 << 30
 
 
 def target(location: str) -> PosixTarget:
-    """Return the target of a path."""
+    """Return the target for a path on a mounted file system."""
     return PosixTarget(location)
 
 
 def capacity_of(space: os.statvfs_result) -> Capacity | None:
-    """Return the space in a result of statvfs(3); None if it states a size of 0, as some file systems do."""
+    """Return the capacity from a result of statvfs(3). None if the file system reports a size of 0, as some do."""
     if space.f_blocks == 0:
         return None
     return Capacity(
@@ -51,8 +51,8 @@ def capacity_of(space: os.statvfs_result) -> Capacity | None:
 class PosixTarget:
     """A directory on a mounted file system, as a target.
 
-    ``option`` is the command-line option that names the directory. ``opener`` is the function that opens areas in the
-    directory, as ``module:name``.
+    ``option`` is the command-line option that names the directory. ``opener`` is the name of the function that opens
+    areas in the directory, as ``module:name``.
     """
 
     def __init__(self, location: str, option: str = "--ckpt-target", opener: str = OPENER) -> None:
@@ -64,11 +64,14 @@ class PosixTarget:
         return f"{self._option} {self._path}"
 
     def describe(self) -> TargetFacts:
-        """Return the facts in the kernel's mount table. The directory is not accessed."""
+        """Return the facts that the kernel's mount table contains. The directory is not accessed."""
         return self._facts(self._path, None)
 
     def check(self) -> TargetFacts:
-        """Return mount and space of the directory; nothing is written. Raises UsageError if it cannot be used."""
+        """Return facts about the mount and the space of the directory. Nothing is written.
+
+        Raises UsageError if the directory cannot be used.
+        """
         with answering(self._name):
             return watched(self._name, self._checked)
 
@@ -105,7 +108,7 @@ class PosixTarget:
         )
 
     def check_may_be_filled(self) -> None:
-        """Raise UsageError if the directory is not writable or has over 64 GiB free. Nothing is written."""
+        """Raise UsageError if the directory is not writable or has more than 64 GiB of free space. Nothing is written."""
         with answering(self._name):
             watched(self._name, self._check_may_be_filled)
 
@@ -123,7 +126,7 @@ class PosixTarget:
             )
 
     def place(self) -> AreaRef:
-        """Return the directory of the target as an area without a run."""
+        """Return the directory of the target as an area that belongs to no run."""
         return AreaRef(scheme="", location=str(self._path), run_id="", opener=self._opener)
 
     def create_area(self, run_id: str) -> AreaRef:
@@ -149,15 +152,15 @@ class PosixTarget:
             raise
 
     def _opener_in(self, directory: Path) -> str:
-        """Return the function that opens areas, as ``module:name``.
+        """Return the name of the function that opens areas, as ``module:name``.
 
-        If the file system cannot rename directories, this function opens areas with commits by marker.
+        If the file system cannot rename directories, the named function opens areas in which a marker file commits.
         """
         by_marker = self._opener == OPENER and watched(self._name, lambda: refuses_to_rename(directory))
         return OPENER_BY_MARKER if by_marker else self._opener
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return the directories and files of earlier runs whose controller has ended or is on another host."""
+        """Return the directories and files of earlier runs whose controller has ended or ran on another host."""
         with answering(self._name):
             entries = watched(self._name, lambda: find_leftovers(self._path))
         return [

@@ -1,4 +1,4 @@
-"""``pytest-ckpt plan`` changes nothing, and names each obstacle of a run with its remedy."""
+"""``pytest-ckpt plan`` changes nothing. It names each obstacle to a run, with its remedy."""
 
 from __future__ import annotations
 

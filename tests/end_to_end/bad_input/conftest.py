@@ -27,9 +27,9 @@ def target(pytester):
 
 @pytest.fixture
 def refused(run_pytest, pytester, target):
-    """Return a function that runs pytest, checks that the run is refused, and returns the message.
+    """Return a function that runs pytest, checks that the run is refused, and returns the error message.
 
-    It checks that the message contains every text in ``expected_text``, and that the run leaves no new file.
+    The function also checks that the message contains every text in ``expected_text``, and that no new file exists.
     """
 
     def run(*arguments, expected_text, cluster="16000"):
@@ -52,9 +52,9 @@ def everything_in(directory):
 
 @pytest.fixture
 def mounted(pytester, target, monkeypatch):
-    """Return a function that runs pytest with a tmpfs mounted on the target, and returns the finished process.
+    """Return a function that runs pytest with a tmpfs mounted on the target, and returns the completed process.
 
-    The tmpfs exists only during the run. The output ends with the names of its remaining files.
+    The tmpfs exists only during the run. The last lines of the output are the names of the files left in the tmpfs.
     """
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     ways = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])

@@ -1,4 +1,4 @@
-"""A run with too little space or memory is refused. The proposed options fit."""
+"""A run is refused if space or memory is too small. With the options that the message proposes, the run fits."""
 
 from __future__ import annotations
 

@@ -100,7 +100,10 @@ WRONG = [
 
 @pytest.mark.parametrize(("option", "value", "expected_text"), WRONG, ids=[f"{o}={v[:20]}" for o, v, _ in WRONG])
 def test_a_wrong_value_names_option_value_and_what_is_accepted(option, value, expected_text):
-    """All rows of ``WRONG``, tested without pytest. Tests below pass some of them to pytest itself."""
+    """The options of each row of ``WRONG`` are resolved without pytest. The error names the option and its value.
+
+    The error also contains the expected text and a remedy. Tests below pass some rows to pytest.
+    """
     name = {"--cluster": "ckpt_cluster"}.get(option, option.removeprefix("--").replace("-", "_"))
     with pytest.raises(UsageError) as refusal:
         resolve({"ckpt_target": "/t", "ckpt_cluster": "16000", name: value}, {})

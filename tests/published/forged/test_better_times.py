@@ -116,10 +116,10 @@ def test_a_longer_pause_is_written_into_the_configuration(judge, directory):
 @pytest.mark.parametrize("ranks", [[0], [0, 1, 2, 4, 5, 6, 7]])
 @pytest.mark.parametrize("pause", ["5.0", "{type: normal, mean: 5, stdev: 1}"])
 def test_an_unrecorded_slow_last_load_meets_no_limit(judge, tmp_path, ranks, pause):
-    """If the file of the slow rank is missing, LOAD is not run.
+    """If the file of the slow rank is missing, LOAD is "not run".
 
     The time of a missing rank is inferred from the start of the next operation, and no operation follows the last load.
-    If pauses are random, SAVE is not run either.
+    If pauses are random, SAVE is also "not run".
     """
     run = SyntheticRun(seconds=lambda kind, n, rank: 400.0 if (kind, n, rank) == ("load", 10, 3) else 5.0 + 0.01 * n)
     assert outcome(judge(run.write(tmp_path / "whole"))[0], "LOAD") == "failed"
@@ -202,7 +202,7 @@ def test_every_rank_that_waits_for_the_slowest_hides_a_straggler(judge, tmp_path
 
 
 def test_the_same_run_twice_counts_once(judge, tmp_path):
-    """If a directory contains a copy of a run, its operations count only once."""
+    """If a directory contains a run and a copy of the run, each operation counts only once."""
     start = SyntheticRun().started
     first = published(tmp_path, "Maker", "array", "llama3-8b", "20260301_120000")
     SyntheticRun(saves=5, loads=5, started=start).write(first)

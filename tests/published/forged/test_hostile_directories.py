@@ -112,7 +112,10 @@ def test_a_file_that_is_far_too_large_is_not_read(judge, tmp_path):
 
 
 def test_a_directory_that_cannot_be_read_is_named(tmp_path, judge):
-    """A directory whose path is too long for the kernel is named, and the other result is judged."""
+    """A directory whose path is too long for the kernel is named in a message.
+
+    The other result of the tree is judged.
+    """
     SyntheticRun().write(tmp_path / "run")
     create_too_deep(tmp_path)
     document, messages = judge(tmp_path)

@@ -91,7 +91,7 @@ def test_the_size_of_the_page_caches_when_the_loads_began_is_reported(judge, tmp
 
 
 def test_a_last_save_that_is_late_at_most_is_no_failure_and_not_met(judge, tmp_path):
-    """SAVE is not run if only the upper bound of the last save exceeds the limit.
+    """If only the upper bound of the last save's time exceeds the limit, SAVE is "not run".
 
     The lower bound is the time of rank 0. The upper bound is the time until the first load starts.
     """

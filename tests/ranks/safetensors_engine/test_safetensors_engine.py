@@ -242,9 +242,10 @@ def test_the_report_is_told_what_is_the_library_s_and_what_is_added():
 
 
 def test_the_engine_needs_no_more_memory_than_declared_and_no_torch(tmp_path):
-    """Saves and loads need less memory than the engine declares, and import no torch.
+    """Saves and loads need less memory than the engine declares, and do not import torch.
 
-    The optimizer is a single file. This is the worst case, because a file needs memory in addition to the state.
+    A rank needs the most memory if the optimizer is a single file, as here. The file needs memory in addition to the
+    state.
     """
     rule = built_in("safetensors").memory
     whole = layout("llama3-8b", mode="open", processes=64, scale=0.06)

@@ -52,7 +52,7 @@ def test_an_index_of_anything_else_is_refused(found):
 
 
 def test_the_library_alone_finds_every_tensor_by_the_index(tmp_path):
-    """With only the library, a program loads the files of two ranks by their index."""
+    """A program that uses only the library loads the files of two ranks. The index names the file of each tensor."""
     whole = layout("llama3-8b", mode="open", processes=2, scale=1e-5)
     directory, scratch = tmp_path / "saved", tmp_path / "scratch"
     scratch.mkdir()

@@ -39,7 +39,7 @@ OF_TORCH = 64
 
 
 def different_ranks(shards):
-    """Return up to three ranks of a layout whose files contain different tensors."""
+    """Return up to three ranks of a layout. The files of these ranks contain different tensors."""
     ranks = list({tuple(f.tensors for f in r.files): r for r in shards.ranks()}.values())
     return {r.rank: r for r in (ranks[0], ranks[len(ranks) // 2], ranks[-1])}.values()
 

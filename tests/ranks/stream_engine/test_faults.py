@@ -1,4 +1,4 @@
-"""If the storage has changed files, the engine stream finds the same faults as the engine torch."""
+"""If bytes in the files were changed, the engine stream finds the same faults as the engine torch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def change(file, offset, how):
 
 
 def faults_of_both_engines(directory):
-    """Load a directory with the engines torch and stream; return the faults that each of them finds."""
+    """Load a directory with the engines torch and stream; return the two lists of faults, in this order."""
     return [load(engine, directory)[2] for engine in (by_torch(ODD), streaming(ODD))]
 
 
@@ -146,7 +146,7 @@ def test_both_engines_call_a_file_with_a_broken_container_unreadable(saved, wher
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), bit=st.integers(0, 7))
 def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, expected_files, data, bit):
-    """The engine stream finds a flipped bit at any offset of a file, also between the tensors."""
+    """The engine stream finds a flipped bit at any offset of a file, including the bytes between the tensors."""
     name = data.draw(st.sampled_from(sorted(expected_files)))
     offset = data.draw(st.integers(0, len(expected_files[name]) - 1))
     directory = tmp_path_factory.getbasetemp() / "any-bit"

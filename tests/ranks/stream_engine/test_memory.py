@@ -75,7 +75,8 @@ print(json.dumps({
 def as_a_rank(shard, directory, *, maximum_bytes=0, front=()):
     """Save, load and compare in a separate process, as a rank does; return the report of the process.
 
-    ``maximum_bytes`` limits the memory of the process. ``front`` is a command that starts it, such as strace.
+    ``maximum_bytes`` limits the memory of the process. ``front`` is a command line that is put before the command of
+    the process, such as strace with its options.
     """
     asked = {
         "shard": to_plain(shard),
@@ -115,7 +116,7 @@ def test_the_memory_of_a_rank_does_not_grow_with_its_state(tmp_path):
 
 
 def test_a_rank_that_has_little_takes_no_more_memory_than_that(tmp_path):
-    """A rank with few bytes has small buffers, because many ranks may share a host."""
+    """A rank that saves few bytes has small buffers, because many ranks may share a host."""
     buffers = streaming(shard_of(0, [("float32", 1 << 10)], [("float32", 1)]), request=4 << 20).facts()["buffers"]
     assert buffers.startswith("2.1 MB a rank, ")
     whole = streaming(shard_of(0, [("float32", 16 << 20)]), request=4 << 20).facts()["buffers"]
@@ -155,7 +156,7 @@ def test_the_reported_buffer_sizes_are_correct():
 
 
 def test_a_file_has_no_byte_more_than_its_container(tmp_path):
-    """A file is exactly as large as its container (torch's format): the padding of the last request is cut off."""
+    """A file is exactly as large as its content in torch's format. The padding of the last request is cut off."""
     save(streaming(ODD), tmp_path)
     sizes = {file.name: container_of(file.tensors).bytes for file in ODD.files}
     assert {p.name: p.stat().st_size for p in tmp_path.iterdir()} == sizes
@@ -165,7 +166,7 @@ def test_a_file_has_no_byte_more_than_its_container(tmp_path):
 def test_a_save_uses_all_buffers_in_turn(tmp_path):
     """A save uses its buffers in turn.
 
-    On virtual machines whose host copies the data, the buffer of the latest write is the slowest to fill.
+    On a virtual machine whose host copies the written data, the buffer of the latest write takes the longest to fill.
     """
     engine = streaming(shard_of(0, [("float32", 4 << 20)]), request=1 << 20, depth=1)
     real, places = SinkAtOffsets.write_at, []

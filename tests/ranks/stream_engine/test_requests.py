@@ -44,7 +44,7 @@ READS = "; files are read without read-ahead (POSIX_FADV_RANDOM)"
 
 @pytest.fixture
 def direct(tmp_path):
-    """Return a directory whose file system accepts O_DIRECT; skip the test if there is none."""
+    """Return a directory whose file system accepts O_DIRECT. If no such directory exists, skip the test."""
     try:
         os.close(os.open(tmp_path / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
     except OSError as error:
@@ -61,7 +61,7 @@ def is_direct(descriptor):
 def refusing_direct_opens(*, after_making=False, number=errno.EINVAL):
     """Let every open with O_DIRECT fail with the errno ``number``.
 
-    With ``after_making``, the file is created before the open fails, as on some targets.
+    If ``after_making`` is true, the file is created before the open fails, as on some targets.
     """
     real = os.open
 
@@ -77,9 +77,9 @@ def refusing_direct_opens(*, after_making=False, number=errno.EINVAL):
 
 
 def short_write(length):
-    """Return a fake write that writes only the first ``length()`` bytes of each request.
+    """Return a fake write function that writes only the first ``length()`` bytes of each request.
 
-    It writes through the page cache, because O_DIRECT does not permit such lengths.
+    The fake writes through the page cache, because O_DIRECT does not permit such lengths.
     """
 
     def write(_number, real, descriptor, data, offset):
@@ -107,7 +107,7 @@ def short_read(length):
 
 
 def save_and_load(directory, expected_files, engine=None):
-    """Save and load, and check every byte; return the engine's text about direct requests."""
+    """Save and load, and check every byte; return the engine's sentence about direct requests (O_DIRECT)."""
     engine = engine or streaming(ODD)
     save(engine, directory)
     assert bytes_of(directory) == expected_files
@@ -327,9 +327,9 @@ def test_a_file_that_ends_while_it_is_read_is_short(saved):
 
 
 def test_a_save_in_parts_makes_no_buffers_on_the_clock(tmp_path, monkeypatch):
-    """If the size of an object's parts is announced, buffers for these parts are created before the timed save.
+    """If the size of an object's parts is announced, the buffers for parts are created before the timed save.
 
-    Parts may be larger than requests.
+    The parts may be larger than the requests of the engine.
     """
     monkeypatch.setattr(SinkAtOffsets, "part_bytes", 4 * REQUEST)
     made = mock.Mock(side_effect=Buffers)

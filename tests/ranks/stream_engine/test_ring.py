@@ -1,4 +1,4 @@
-"""A load compares bytes during the reads, in a ring of buffers. Reads that wait for the comparison are reported."""
+"""A load compares bytes while it reads, in a ring of buffers. Waits of reads for the comparison are reported."""
 
 from __future__ import annotations
 

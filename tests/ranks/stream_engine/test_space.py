@@ -26,7 +26,7 @@ def no_space_left(number, real, *rest):
 
 
 def test_a_target_that_fills_up_in_the_middle_is_named_with_phase_and_file(tmp_path, monkeypatch, capfd):
-    """If one of several concurrent writes finds no space, the failure names its phase and file.
+    """If one of several concurrent writes fails for lack of space, the failure names the phase and file of the write.
 
     The target does not reserve space in advance.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def opened(file: Path) -> bytes:
-    """Return the bytes of a PDF, followed by its decompressed streams."""
+    """Return the bytes of a PDF, followed by the decompressed streams of the PDF."""
     raw = file.read_bytes()
     packed = re.findall(rb"stream\r?\n(.*?)\nendstream", raw, re.DOTALL)
     found = [raw]
@@ -44,7 +44,7 @@ Printer = Callable[[str], Path]
 def printer(tmp_path_factory: pytest.TempPathFactory) -> Printer:
     """Return a function that prints a constructed document to a PDF and returns the file.
 
-    It prints each document only once, because this takes seconds.
+    The function prints each document only once, because printing takes seconds.
     """
 
     @cache
@@ -198,9 +198,9 @@ def test_a_planted_address_is_neither_requested_nor_read(
 
 
 def test_the_server_would_have_been_asked(server: tuple[str, list[str]]) -> None:
-    """Without the fetcher of pytest-ckpt, WeasyPrint requests an external picture, and the server records this.
+    """Without the fetcher of pytest-ckpt, WeasyPrint requests an external picture from the server.
 
-    The previous test would therefore fail without the fetcher.
+    This shows that the previous test would fail without the fetcher.
     """
     import weasyprint  # noqa: PLC0415
 

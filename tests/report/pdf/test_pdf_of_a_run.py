@@ -1,4 +1,7 @@
-"""The PDF of a run: digests cover it, missing libraries are reported early, and its failure does not end the run."""
+"""The PDF of a run: the manifest contains its digest, and missing libraries are reported early.
+
+If the PDF cannot be printed, the run continues.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,7 @@ def test_an_old_weasyprint_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 def run_with_broken_printer(tmp_path: Path, code: str, *words: str, **environment: str) -> subprocess.CompletedProcess:
     """Run Python with the arguments ``words``, and with ``code`` in place of the module weasyprint.
 
-    Return the ended process.
+    Return the completed process.
     """
     (tmp_path / "weasyprint.py").write_text(code)
     paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])

@@ -1,4 +1,4 @@
-"""Generate documentation pages from tables in the code and from recorded results."""
+"""Modules that generate documentation pages from tables in the code and from recorded results."""
 
 from __future__ import annotations
 

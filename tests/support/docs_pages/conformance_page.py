@@ -57,12 +57,16 @@ def from_the_tables() -> str:
 
 
 def with_tables(page: str) -> str:
-    """Return the page with new text between its marks."""
+    """Return the page with the generated text between its marks."""
     return replace_section(page, "the tables", from_the_tables())
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return the names of checks, separated by commas. For two large groups, return a phrase instead."""
+    """Return the names of checks, separated by commas.
+
+    Two large groups are described by a phrase: the checks that compare whole files, and other checks that read data
+    back.
+    """
     chosen = frozenset(names)
     if chosen == COMPLETE_FILES:
         return "every check that compares whole files: " + ", ".join(sorted(chosen))

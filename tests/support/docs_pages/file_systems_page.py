@@ -27,7 +27,7 @@ def from_the_tests() -> str:
 
 
 def with_results(page: str) -> str:
-    """Return the page with new text between its marks."""
+    """Return the page with the generated text between its marks."""
     return replace_section(page, "the tests", from_the_tests())
 
 
@@ -41,7 +41,7 @@ def _table(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
 
 
 def _of(requirement: str, verdicts: Mapping[str, Row]) -> dict[str, Row]:
-    """Return {name: verdict} of a requirement's required verdicts."""
+    """Return {name: verdict} of the required verdicts in ``verdicts`` that belong to a requirement."""
     return {
         name: verdict
         for name, verdict in verdicts.items()
@@ -60,9 +60,9 @@ def _is_missing_input(verdict: Row) -> bool:
 
 
 def _cell(requirement: str, found: Row) -> str:
-    """Return a table cell: the outcome of one requirement on one file system.
+    """Return the text of a table cell: the outcome of one requirement on one file system.
 
-    A requirement without a verdict is shown as "not required".
+    If the requirement has no verdict, the text is "not required".
     """
     verdicts = _of(requirement, found["not_met"])
     not_given = {name for name, verdict in verdicts.items() if _is_missing_input(verdict)}
@@ -132,12 +132,15 @@ def _cold_text(cold: Row) -> str:
 
 
 def _proof_text(way: str, cold: Row | None) -> list[str]:
-    """Return a list with the cell text about COLD, or an empty list if COLD was not met."""
+    """Return a list that contains the cell text about COLD, or an empty list if COLD was not met.
+
+    ``way`` is the task that proved COLD.
+    """
     return [f"{_cold_text(cold)}, {_condition(way, cold)}"] if cold and cold["outcome"] == "met" else []
 
 
 def _condition(way: str, cold: Row) -> str:
-    """Return a phrase about a test of COLD: its amount of data, and the memory of the host if it was limited."""
+    """Return a phrase about a test of COLD: the amount of data, and the memory of the host if it was limited."""
     if way == "cold":
         return "with one checkpoint of 760 MB"
     memory = format_binary_bytes(cold["memory_bytes"])

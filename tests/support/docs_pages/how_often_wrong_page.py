@@ -39,7 +39,7 @@ def pictures(document: Document) -> dict[str, str]:
 
 
 def with_results(page: str, document: Document) -> str:
-    """Return the page with new tables between its marks."""
+    """Return the page with the generated tables between its marks."""
     parts = {
         "run": _run(document),
         "arrays": _arrays(),

@@ -10,7 +10,7 @@ PAGE = CHECKOUT / "docs" / "dashboards.md"
 
 
 def with_metrics(page: str) -> str:
-    """Return the page with a new table between its marks."""
+    """Return the page with the generated table between its marks."""
     lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|", *map(_row, METRICS)]
     return replace_section(page, "the table of metrics", "\n".join(lines) + "\n")
 

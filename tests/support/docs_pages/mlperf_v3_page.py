@@ -45,7 +45,7 @@ class JudgedRow:
         return found
 
     def judged(self, kind: OperationKind) -> str:
-        """Return the time of the slowest operation, with "at most" in front if it is an upper bound."""
+        """Return the time of the slowest operation. If this time is an upper bound, it begins with "at most"."""
         operations = [o for m in self.report["measurements"] for o in m["operations"] if o["kind"] == kind]
         slowest = max(operations, key=lambda o: float(o["seconds"]))
         at_most = "at most " if slowest["at_least_seconds"] is not None else ""
@@ -53,7 +53,7 @@ class JudgedRow:
 
     @property
     def cluster(self) -> str:
-        """The size, as text, of the largest cluster whose time limits are met by all known saves and loads."""
+        """The size, as text, of the largest cluster for which all known saves and loads meet the time limits."""
         served = self.report["sufficient_up_to_accelerators"][0]["overall"]
         return _NONE if served is None else f"{served:,}"
 
@@ -108,7 +108,7 @@ def _epoch(run: Mapping[str, Any], size_gib: float) -> dict[str, Any]:
 
 
 def _next(after: datetime, clock: str) -> datetime:
-    """Return the first moment at or after ``after`` with the time of day ``clock``."""
+    """Return the first moment that is not before ``after`` and has the time of day ``clock``."""
     moment = datetime.combine(after.date(), datetime.strptime(clock, "%H:%M:%S.%f").time())
     return moment if moment >= after else moment + timedelta(days=1)
 
@@ -134,7 +134,7 @@ def judged_rows(document: Mapping[str, Any]) -> list[JudgedRow]:
 
 
 def with_results(page: str, document: Mapping[str, Any]) -> str:
-    """Return the page with new tables between its marks."""
+    """Return the page with the generated tables between its marks."""
     rows = judged_rows(document)
     for name, lines in (("counts", _counts(document, rows)), ("rows", _table(rows))):
         page = replace_section(page, f"the times, {name}", "".join(f"{line}\n" for line in lines))

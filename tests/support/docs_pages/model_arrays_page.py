@@ -12,7 +12,7 @@ PAGE = CHECKOUT / "docs" / "model_arrays.md"
 
 
 def with_results(page: str) -> str:
-    """Return the page with a new table between its marks."""
+    """Return the page with the generated table between its marks."""
     seen = recorded()
     lines = ["| array | truth | good | expected | observed | date |", "|---|---|---|---|---|---|"]
     lines += [_row(array, seen.get(array.name, {})) for array in ARRAYS]
@@ -34,7 +34,10 @@ def _row(array: Array, found: Mapping[str, object]) -> str:
 
 
 def _outcomes(outcomes: Mapping[str, str], expected_text: str) -> str:
-    """Return the outcomes other than "met", followed by the words of the certificate, as one text."""
+    """Return the outcomes other than "met" as text. If there are none, the text is "all met".
+
+    If ``expected_text`` is given, the text ends with these words of the certificate.
+    """
     others = [f"{name} {outcome}" for name, outcome in outcomes.items() if outcome != "met"]
     text = ", ".join(others) or "all met"
     return f'{text}; certificate: "{expected_text}"' if expected_text else text

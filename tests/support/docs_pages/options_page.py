@@ -49,7 +49,7 @@ LETTERS: dict[Role, str] = {"limit": "L", "plan": "P", "condition": "T", "disclo
 
 
 def with_options(page: str) -> str:
-    """Return the page with new text between its marks."""
+    """Return the page with the generated text between its marks."""
     return replace_section(page, "the table of options", "\n" + from_the_table())
 
 

@@ -1,7 +1,7 @@
 """Generates templates/remedies.json, the section "What helps" of a certificate. Run it with ``python -m``.
 
-The source is the entries about verdicts in the documentation pages about messages. Examples, quoted messages and
-paragraphs that introduce examples (with a colon at the end) are omitted. Links to other pages become text.
+The source is the documentation pages about messages. Their entries about verdicts are used. Examples and quoted
+messages are omitted. If a paragraph before an example ends with a colon, it is omitted too. Links become text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENTRY = re.compile(r"^### (.*)\n((?:(?!#{2,3} ).*\n)*)", re.MULTILINE)
 
 
 def from_the_faq() -> str:
-    """Return the content of remedies.json, {heading: HTML}. Raises KeyError if a heading is missing in the pages."""
+    """Return the content of remedies.json as JSON text: {heading: HTML}. Raises KeyError if no page has a heading."""
     entries = dict(_ENTRY.findall("\n".join((DOCS / page).read_text() for page in MESSAGE_PAGES)))
     made = {heading: _html(entries[heading]) for heading in sorted(HEADINGS)}
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
@@ -46,7 +46,7 @@ def _html(text: str) -> str:
 
 
 def _drop_introduction(kept: list[Token]) -> None:
-    """Remove the last paragraph if it ends with a colon, because it introduces an omitted example."""
+    """If the last paragraph in ``kept`` ends with a colon, remove it, because it introduces an omitted example."""
     if _ends_with_colon(kept[-2:]):
         del kept[-3:]
 

@@ -86,7 +86,7 @@ SUITES = {
 
 
 def with_catalogue(page: str) -> str:
-    """Return the page with new text between its marks."""
+    """Return the page with the generated text between its marks."""
     return replace_section(page, "the catalogue", "\n" + from_the_catalogue())
 
 
@@ -124,7 +124,10 @@ def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
 
 
 def _kind(requirement: Requirement, subject: str, table: str) -> str:
-    """Return the gate kind of a requirement in a gate table, or a dash if it does not apply to the table's targets."""
+    """Return the gate kind of a requirement in a gate table.
+
+    If the requirement does not apply to the targets of the table, return a dash.
+    """
     if not requirement.needs <= _OFFERED.get(table, MOUNTED):
         return NOT_ASKED
     return GATES[table].kind(requirement.id, subject, requirement.severity)
@@ -148,7 +151,7 @@ def _described(requirement: Requirement) -> list[str]:
 
 
 def _reasons(requirement: Requirement) -> list[str]:
-    """Return list items that state why a requirement and its checks are required.
+    """Return list items that state why a requirement and its checks may be required.
 
     Checks with equal reasons share an item.
     """

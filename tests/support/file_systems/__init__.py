@@ -1,1 +1,4 @@
-"""Real file systems for tests. Each is mounted in its own namespaces, which end when one process is killed."""
+"""Real file systems for tests. Each file system is mounted in its own namespaces.
+
+The namespaces end when their first process is killed.
+"""

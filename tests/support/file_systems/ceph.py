@@ -1,4 +1,7 @@
-"""CephFS on loopback: a monitor, a manager, a metadata server, a storage daemon (OSD), and two ceph-fuse clients."""
+"""CephFS on loopback: a monitor, a manager, a metadata server, a storage daemon (OSD), and two clients.
+
+The clients are ceph-fuse processes.
+"""
 
 from __future__ import annotations
 

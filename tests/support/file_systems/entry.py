@@ -14,18 +14,17 @@ from tests.support.file_systems.mounting import Mounted
 class FileSystem:
     """A file system with its options, and the expected results of a run on it.
 
-    Three fields map checks to reasons. ``fails``: required checks that fail. ``may_fail``: checks that fail by chance,
-    and advisory checks that fail. ``undecided``: required checks that a run cannot decide.
+    Three fields are {check: reason}. ``fails`` contains required checks that fail. ``may_fail`` contains checks that
+    fail by chance, and advisory checks that fail. ``undecided`` contains required checks that a run cannot decide.
 
-    ``shows`` maps failed checks to functions of `reproduce` that show the same failure without pytest-ckpt.
+    ``shows`` is {failed check: function of `reproduce`}. The function shows the same failure without pytest-ckpt.
 
-    If ``cures`` is given, it names another row, and this row is the remedy for failures of that row, such as other
-    options. ``cured_reproductions`` are functions of `reproduce` that show a fault with the other row, but not with
-    this row.
+    ``cures`` names another row, whose failures this row avoids, for example by other options. ``cured_reproductions``
+    are functions of `reproduce` that show a fault with the other row, but not with this row.
 
     ``is_served`` is true if a test can kill a server or a client. ``gates`` is the gate table, if it does not follow
-    from the number of clients. ``leaves`` is the reason why a directory may remain. ``small_memory_bytes`` is the
-    memory that servers, clients and ranks share in tests with little memory.
+    from the number of clients. ``leaves`` is the reason why a run may leave a directory on this file system.
+    ``small_memory_bytes`` is the memory that servers, clients and ranks share in tests with little memory.
     """
 
     name: str
@@ -46,5 +45,5 @@ class FileSystem:
 
     @property
     def reproductions(self) -> list[str]:
-        """The names of the functions of `reproduce` to run."""
+        """The names of the functions of `reproduce` that a test of this file system runs."""
         return sorted({*self.shows.values(), *self.cured_reproductions})

@@ -2,8 +2,8 @@
 
 To simulate a host with little memory, servers, clients and ranks run in one memory control group.
 
-``observe`` starts ``python -m`` this module as the first process of new namespaces, and returns its results. All
-mounts, servers and ports exist only in these namespaces. They end when the first process ends.
+``observe`` runs this module with ``python -m`` as the first process of new namespaces, and returns the results of this
+process. All mounts, servers and ports exist only in these namespaces, which end when the first process ends.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     """Save and load a checkpoint that is large enough for timed reads; return the verdict of COLD.
 
-    The kernel does not report the cached pages of these file systems, so only timed reads show whether loads were
-    cached.
+    COLD requires that loads come from storage, and not from a cache. The kernel does not report the cached pages of
+    these file systems, so only timed reads can prove this.
     """
     options = [*SMALLEST, *OF_CANARIES, "--cluster=1", "--ckpt-suite=performance", "--ckpt-gate-table=speed-only"]
     if place.second:

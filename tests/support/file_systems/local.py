@@ -61,7 +61,7 @@ def tmpfs(home: Path) -> Iterator[Mounted]:
 
 @contextlib.contextmanager
 def overlay(home: Path) -> Iterator[Mounted]:
-    """Mount a large and a small overlay whose layers are on ext4."""
+    """Mount a large and a small overlay file system whose layers are on ext4."""
     with of_kernel("ext4")(create_directory(home / "below")) as below:
 
         def layers(name: str, volume: Path | None) -> contextlib.AbstractContextManager[Path]:
@@ -79,7 +79,8 @@ def on_device(
 ) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
     """Return a function that mounts a large and a small volume with a FUSE program.
 
-    The last two arguments of the program are the device and the mount point.
+    ``program`` is the command line without its last two arguments, which are the device and the mount point. ``kind``
+    is the type of the file system.
     """
 
     @contextlib.contextmanager
@@ -140,7 +141,7 @@ Words = Callable[[Path, Path], tuple[str | Path, ...]]
 def over_ext4(words: Words) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
     """Return a function that mounts a FUSE client over directories of ext4.
 
-    ``words`` is a function that returns the command line of the client for a directory and a mount point.
+    ``words`` is a function of (directory, mount point). It returns the command line of the client.
     """
 
     @contextlib.contextmanager

@@ -21,8 +21,8 @@ ADDRESS = "10.99.0.1"
 class Mounted:
     """A file system that is mounted at ``first``, and for a second client at ``second``.
 
-    ``small`` is a small volume of the same kind, which checks may fill. ``kill_server`` makes the data inaccessible: it
-    kills a server, or unmounts the client while it is in use.
+    ``small`` is a small volume of the same kind, which checks may fill. ``kill_server`` is a function that makes the
+    data inaccessible. It kills a server, or unmounts the client while it is in use.
     """
 
     first: Path
@@ -32,7 +32,7 @@ class Mounted:
 
 
 def run(*words: str | Path, **how: str) -> str:
-    """Run a program with the input ``stdin``; return its output. Raises OSError if the program fails."""
+    """Run a program with the text ``stdin`` as its input; return its output. Raises OSError if the program fails."""
     done = subprocess.run(
         [str(word) for word in words], input=how.get("stdin", ""), capture_output=True, text=True, check=False
     )
@@ -46,7 +46,10 @@ def gluster(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def glusterd_answers() -> bool:
-    """Return true if the daemon of GlusterFS accepts commands. An open port does not prove this."""
+    """Return true if the daemon of GlusterFS accepts commands.
+
+    The daemon may refuse commands although its port is open.
+    """
     return gluster("volume", "list").returncode == 0
 
 
@@ -59,7 +62,7 @@ def create_directory(directory: Path) -> Path:
 def wait_for(condition: Callable[[], object], what: str, process: subprocess.Popen[bytes] | None, log: Path) -> None:
     """Wait until ``condition``, which depends on a daemon, is true. ``what`` describes the condition.
 
-    Raises OSError with the end of the daemon's log if ``process`` ends first, or after a timeout.
+    If the daemon ``process`` ends first, or after a timeout, raises OSError with the end of the daemon's log.
     """
     end = time.monotonic() + _READY_SECONDS
     while not condition():
@@ -108,7 +111,7 @@ def client(point: Path, *words: str | Path) -> Iterator[subprocess.Popen[bytes]]
 
 
 def is_mounted(point: Path) -> bool:
-    """Return true if a path is a mount point. Reads the mount table and does not access the path."""
+    """Return true if a path is a mount point. The function reads the mount table and does not access the path."""
     return any(line.split(" ")[4] == str(point) for line in Path("/proc/self/mountinfo").read_text().splitlines())
 
 
@@ -139,9 +142,9 @@ def image(path: Path, mebibytes: int) -> Path:
 
 @contextlib.contextmanager
 def loop_device(file: Path) -> Iterator[str]:
-    """Create a loop device for an image and yield its path.
+    """Create a loop device for an image and yield the path of the device.
 
-    Call `forget` after the device is mounted, so that the kernel frees the device when it is unmounted.
+    Call `forget` when the device is mounted. The kernel then frees the device when the file system is unmounted.
     """
     device = run("losetup", "--find", "--show", file)
     try:

@@ -1,7 +1,7 @@
 """Reproduces faults of file systems with only the standard library, without code of pytest-ckpt.
 
-``python reproduce.py WHAT DIRECTORY [DIRECTORY]`` prints a line of JSON. The second directory is the first directory
-through another mount. Without a second directory, two processes use one mount. All code is in one file, so that users
+``python reproduce.py WHAT DIRECTORY [DIRECTORY]`` prints a line of JSON. The second directory is the path of the first
+directory through another mount. If it is omitted, two processes use one mount. All code is in one file, so that users
 can copy it to a host with the file system.
 """
 
@@ -28,7 +28,7 @@ _SECONDS, _MAXIMUM_SECONDS, _BYTES, _TRIALS, _GIVE_UP = 4.0, 30.0, 20_000, 3, 30
 def replaced(directory: str, other: str) -> dict[str, int]:
     """One process replaces a file by rename; another process opens and reads the file.
 
-    POSIX: the reader gets the old bytes or the new bytes.
+    POSIX: the reader receives either all old bytes or all new bytes.
     """
     path, seen = os.path.join(directory, "file"), os.path.join(other, "file")
     _write(path, b"\0" * _BYTES)
@@ -74,7 +74,7 @@ def replaced(directory: str, other: str) -> dict[str, int]:
 def renamed_directory(directory: str, other: str) -> dict[str, int]:
     """One process renames a directory back and forth; another process lists the directory.
 
-    POSIX: the listing contains all files, or the name does not exist.
+    POSIX: a listing contains all files, or the name of the directory does not exist.
     """
     names = [f"{number:04d}" for number in range(200)]
     here, there = os.path.join(directory, "here"), os.path.join(directory, "there")
@@ -102,9 +102,9 @@ def renamed_directory(directory: str, other: str) -> dict[str, int]:
 
 
 def attributes(directory: str, other: str) -> dict[str, float]:
-    """Return the longest time until the other client sees the new size of a file.
+    """Return the longest time in seconds until the other client sees the new size of a file.
 
-    The other client has queried the attributes of the file before the change.
+    The other client has queried the attributes of the file before the size changes.
     """
     longest = 0.0
     for trial in range(_TRIALS):
@@ -119,7 +119,7 @@ def attributes(directory: str, other: str) -> dict[str, float]:
 
 
 def removed_names(directory: str, other: str) -> dict[str, float]:
-    """Return the longest time until the other client no longer finds a removed name.
+    """Return the longest time in seconds until the other client no longer finds a removed name.
 
     The other client has looked up the name before the removal.
     """
@@ -136,9 +136,9 @@ def removed_names(directory: str, other: str) -> dict[str, float]:
 
 
 def new_names(directory: str, other: str) -> dict[str, float]:
-    """Return the longest time until the other client finds a new name.
+    """Return the longest time in seconds until the other client finds a new name.
 
-    The other client has looked up the name before its creation.
+    The other client has looked up the name before the name is created.
     """
     longest = 0.0
     for trial in range(_TRIALS):
@@ -152,9 +152,9 @@ def new_names(directory: str, other: str) -> dict[str, float]:
 
 
 def rewritten(directory: str, other: str) -> dict[str, float]:
-    """Rewrite a file that the other client has read, and let the other client read it again.
+    """Rewrite a file that the other client has read, and let the other client read the file again.
 
-    Return how often the first read gets the old bytes, and the longest time until a read gets the new bytes.
+    Return how often the first read returns the old bytes, and the longest time until a read returns the new bytes.
     """
     longest, old = 0.0, 0
     for trial in range(_TRIALS):
@@ -169,9 +169,9 @@ def rewritten(directory: str, other: str) -> dict[str, float]:
 
 
 def lengthened(directory: str, other: str) -> dict[str, int]:
-    """Lengthen a file that the other client has read; return how often the next read misses the new bytes.
+    """Lengthen a file that the other client has read; return how often the next read does not return all new bytes.
 
-    The file is lengthened after 1.2 s, when the kernel of the other client queries the attributes again.
+    The file is lengthened after 1.2 s. By then, the kernel of the other client queries the attributes again.
     """
     cut = 0
     for trial in range(_TRIALS):
@@ -207,7 +207,7 @@ def created_once(directory: str, other: str) -> dict[str, int]:
 
 
 def shared_mapping(directory: str, other: str) -> dict[str, str]:
-    """Write to a file through mmap(MAP_SHARED), as numpy.memmap(mode="r+") does; return whether this works."""
+    """Write to a file through mmap(MAP_SHARED), as numpy.memmap(mode="r+") does; return "works" or the error code."""
     path = os.path.join(directory, "mapped")
     _write(path, b"\0" * 8192)
     fd = os.open(path, os.O_RDWR)
@@ -223,7 +223,10 @@ def shared_mapping(directory: str, other: str) -> dict[str, str]:
 
 
 def listed(directory: str, other: str) -> dict[str, int]:
-    """Create 200 files; return how many files the other client misses when it lists the directory after each file."""
+    """Create 200 files; after each file, let the other client list the directory.
+
+    Return how many listings do not contain the newest file, and the time until all files are listed.
+    """
     os.mkdir(os.path.join(directory, "many"))
     _see(os.path.join(other, "many"))
     missing = 0
@@ -256,7 +259,8 @@ def filled(directory: str, other: str) -> dict[str, str]:
 def committed(directory: str, other: str) -> dict[str, int]:
     """Save like a job: write files into a directory, fsync the files, and rename the directory.
 
-    Return how many files then have wrong bytes or are missing. For root, the page cache is dropped before the reads.
+    Return how many files have wrong bytes or are missing after the rename. If the user is root, the page cache is
+    dropped before the reads.
     """
     wrong = 0
     for trial in range(5):
@@ -321,8 +325,8 @@ def _watching(
 ) -> Iterator[tuple[Callable[[], dict[str, int]], Callable[[], bool]]]:
     """Call ``look`` repeatedly in another process until the block ends.
 
-    Yield two functions. The first function returns the counts of ``look``, and the number of calls. The second function
-    returns whether ``look`` has counted a violation.
+    Yield two functions. The first function returns the counts of ``look`` and the number of calls, after the block has
+    ended. The second function returns whether ``look`` has counted a violation.
     """
     mine, theirs = Pipe()
     begun, over, wrong = Event(), Event(), Event()

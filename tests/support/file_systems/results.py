@@ -30,13 +30,13 @@ _ALLOWED = {
 
 
 def recorded(where: Path = FILE) -> dict[str, Any]:
-    """Return {name of the file system: recorded results}."""
+    """Return {name of the file system: recorded results} from the JSON file ``where``; {} if there is no such file."""
     found: dict[str, Any] = json.loads(where.read_text() or "{}") if where.exists() else {}
     return found
 
 
 def record(seen: Mapping[str, Any]) -> None:
-    """Record the results of a run on one file system, if the environment variable `UPDATE` is set."""
+    """Record the results of a run on one file system, if the environment variable that `UPDATE` names is set."""
     kept = {
         "date": _today(),
         **{name: seen[name] for name in ("how", "kernel", "versions", "kind", "gates", "exit_code", "grade", "shown")},
@@ -51,7 +51,7 @@ def record(seen: Mapping[str, Any]) -> None:
 
 
 def record_loss(seen: Mapping[str, Any]) -> None:
-    """Record how a run ended after its server was killed, if the environment variable `UPDATE` is set."""
+    """Record the end of a run whose file server was killed, if the environment variable that `UPDATE` names is set."""
     fields = {
         "date": _today(),
         "because": _anywhere(seen["save"]["because"], seen),
@@ -61,7 +61,7 @@ def record_loss(seen: Mapping[str, Any]) -> None:
 
 
 def record_cold(seen: Mapping[str, Any], way: Literal["cold", "volume"] = "cold") -> None:
-    """Record the results of COLD, if the environment variable `UPDATE` is set.
+    """Record the verdict and the values of the requirement COLD, if the variable that `UPDATE` names is set.
 
     ``way`` is ``cold`` for a test with timed reads, and ``volume`` for a test with more data than memory.
     """
@@ -74,7 +74,10 @@ def _today() -> str:
 
 
 def _keep(name: str, what: Mapping[str, Any]) -> None:
-    """Replace these results of one file system in the file; keep its other results."""
+    """Replace the fields ``what`` of the file system ``name`` in the recorded results. Other fields stay unchanged.
+
+    Do nothing if the environment variable that `UPDATE` names is not set.
+    """
     if not os.environ.get(UPDATE):
         return
     where = CHECKOUT / os.environ[UPDATE]
@@ -87,7 +90,7 @@ def _keep(name: str, what: Mapping[str, Any]) -> None:
 
 
 def not_met(seen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return {name: verdict} of the verdicts that are neither met nor deselected."""
+    """Return {name: verdict} for all verdicts that are neither met nor deselected. The name is that of `name_of`."""
     return {name_of(v): v for v in seen["verdicts"] if v["outcome"] != "met" and v["reason"] != "not selected"}
 
 
@@ -101,7 +104,10 @@ def is_undecided(verdict: Mapping[str, Any]) -> bool:
 
 
 def name_of(verdict: Mapping[str, Any]) -> str:
-    """Return the table's name of a verdict: REQUIREMENT.CHECK for a check, REQUIREMENT for other verdicts."""
+    """Return the name that the table shows for a verdict.
+
+    The name is REQUIREMENT.CHECK for the verdict of a check, and REQUIREMENT for every other verdict.
+    """
     is_check = "/" not in verdict["subject"] and not verdict["subject"].startswith("llama3-")
     return f"{verdict['id']}.{verdict['subject']}" if is_check else str(verdict["id"])
 
@@ -113,7 +119,10 @@ def _anywhere(text: str, seen: Mapping[str, Any]) -> str:
 
 
 def is_shown(way: str, counts: Mapping[str, Any]) -> bool:
-    """Return true if the results of a reproduction show a fault: a violation of POSIX, or a delay of more than 1 s."""
+    """Return true if a reproduction shows a fault: a violation of POSIX, or a delay of more than 1 s.
+
+    ``way`` is the name of the reproduction. ``counts`` contains its results.
+    """
     if "longest seconds" in counts:
         return bool(counts["longest seconds"] > _CACHED_SECONDS or counts.get("old bytes at the first read"))
     if way == "lengthened":

@@ -216,7 +216,7 @@ def _pids(program: str) -> list[int]:
 
 
 def _kill_all(program: str) -> None:
-    """Kill every process of a program in this process namespace, which belongs to the lab."""
+    """Kill all processes of a program in the present process namespace. The lab has a separate process namespace."""
     for pid in _pids(program):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

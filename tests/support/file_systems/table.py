@@ -1,4 +1,7 @@
-"""The table of file systems: how to mount each, its failed checks and their reasons, reproductions and remedies."""
+"""The table of file systems.
+
+A row states how to mount a file system, which checks fail and why, how to reproduce the failures, and the remedies.
+"""
 
 from __future__ import annotations
 

@@ -43,9 +43,10 @@ _SILENT_SECONDS = 3.0 * HANG_SECONDS
 
 
 def numbered(cases: int, names: list[str]) -> Iterator[tuple[str, int]]:
-    """Yield (family, number) of about ``cases`` attacks, shared among the families ``names`` by their weights.
+    """Yield (family, number) for about ``cases`` attacks on the families ``names``.
 
-    An attack depends only on its family, its number and the seed, and not on the number of cases.
+    The share of a family in the attacks is its weight in `FAMILIES`. An attack depends only on its family, its number
+    and the seed, and not on the number of cases.
     """
     whole = sum(FAMILIES[name][1] for name in names)
     for name in names:
@@ -62,7 +63,7 @@ class Worker:
         self._sandbox = Sandbox()
 
     def begin(self, names: list[str]) -> None:
-        """Create the original inputs of these families. Attacks change copies of them."""
+        """Create the original inputs of the families ``names``. An attack changes a copy of an original input."""
         for name in names:
             originals = self._home / name
             originals.mkdir()
@@ -106,7 +107,7 @@ def serve(worker: Worker, seed: str, cases: list[tuple[str, int]], out: int) -> 
 
 
 class Running:
-    """A child process that runs attacks, and its control by the parent.
+    """Starts a child process that runs attacks, and controls this process.
 
     If the child dies, a new child runs the remaining attacks.
     """
@@ -204,9 +205,9 @@ def run(
 
 
 def _memory() -> str | None:
-    """Return a directory in memory, or None if it has too little space.
+    """Return the path of a tmpfs, /dev/shm, or None if it is not writable or has less than 4 GiB of free space.
 
-    On a disk, creating thousands of directories would take a third of the time.
+    Attacks create thousands of directories. On a disk, this would take a third of the total time.
     """
     if not os.access("/dev/shm", os.W_OK):
         return None

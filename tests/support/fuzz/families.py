@@ -1,7 +1,7 @@
-"""Families of attacks: one class for each kind of input, with the properties that commands must keep.
+"""Families of attacks: each family is one kind of input, with attacks on it and checks of the commands.
 
-A family creates original inputs once. An attack copies an original, changes the copy, and passes it to commands. It
-returns (descriptions of the changes, violations).
+A family creates original inputs once. An attack copies an original, changes the copy, and passes the copy to commands.
+The attack returns (descriptions of the changes, violations).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PYTHON = re.compile(
 
 
 class Family(ABC):
-    """Base class of the families: one kind of input, and the attacks on it."""
+    """Base class of the families. A family is one kind of input and the attacks on this input."""
 
     name: str
     # The directories that attacks change, for families that have them.
@@ -60,7 +60,10 @@ class Family(ABC):
         """Run one attack in an empty directory; return (descriptions of the changes, violations as sentences)."""
 
     def changed(self, rng: Random, home: Path) -> tuple[Path, Path, list[str]]:
-        """Copy a random original and change the copy; return (original, copy, description of the change)."""
+        """Copy a random original into ``home``, and change the copy.
+
+        Return (original, copy, descriptions of the changes).
+        """
         original = rng.choice(self.originals)
         directory, outside = home / "changed", home / "outside"
         shutil.copytree(original, directory)
@@ -69,7 +72,10 @@ class Family(ABC):
         return original, directory, [original.name, *mutate(rng, directory, outside)]
 
     def command(self, words: Sequence[str], home: Path, codes: Sequence[int], found: list[str]) -> Outcome:
-        """Run a command and return its outcome. Add violations to ``found``; ``codes`` are the permitted exit codes."""
+        """Run the command ``words``, add its violations to ``found``, and return its outcome.
+
+        The command may write only below ``home/out``. ``codes`` are the permitted exit codes.
+        """
         outcome = self.sandbox.run(lambda: main(list(words)), (home / "out",))
         found += reported(words, outcome, codes)
         return outcome
@@ -158,9 +164,10 @@ class RunDirectories(Family):
         is_remade: bool,
         words: Sequence[str] = (),
     ) -> None:
-        """Judge a directory and add violations to ``found``.
+        """Judge a copy of the original directory ``name`` with the options ``words``, and add violations to ``found``.
 
-        No verdict may improve, unless the attacker has also regenerated the manifest (``is_remade``).
+        If ``is_remade`` is true, the attacker has also regenerated the manifest, and a verdict may improve. Otherwise
+        an improved verdict is a violation.
         """
         words = words or random_output_options(rng, home / "out")
         outcome = self.command(["judge", str(directory), *words], home, (0, 1, 4, 8), found)
@@ -189,7 +196,7 @@ class RunDirectories(Family):
 
 
 def remake(directory: Path) -> None:
-    """Regenerate the manifest, as an attacker would, and remove a signature that no longer matches."""
+    """Regenerate the manifest, as an attacker would, and remove the signature, which no longer matches."""
     manifest = directory / MANIFEST
     if manifest.is_dir() and not manifest.is_symlink():
         return
@@ -304,7 +311,10 @@ def _rows(document: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def _is_failed(name: str, before: Mapping[str, set[str]]) -> bool:
-    """Return true if no subject met a requirement before the attack. Then no subject may meet it after the attack."""
+    """Return true if no subject met the requirement ``name`` before the attack.
+
+    No subject may meet such a requirement after the attack.
+    """
     return not before.get(name)
 
 
@@ -345,7 +355,7 @@ def make_runs(home: Path) -> None:
 
 
 def unproven(found: Measurement) -> Measurement:
-    """Return a copy of a measurement without proofs: unchecked bytes, cached loads, missing durable calls."""
+    """Return a copy of a measurement with bad proofs: a wrong byte, cached loads, and one file without fsync."""
     assert found.integrity
     assert found.durability
     assert found.cache
@@ -360,9 +370,9 @@ def unproven(found: Measurement) -> Measurement:
 
 
 def one_late(found: Measurement) -> Measurement:
-    """Return a copy of a measurement in which one rank is very slow in one save and one load.
+    """Return a copy of a measurement in which one rank is very slow in two operations.
 
-    An attack must change only a few values to improve this result.
+    An attack that changes only a few values could improve this result.
     """
     operations = list(found.operations)
     for number in (1, 4):

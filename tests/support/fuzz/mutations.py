@@ -101,7 +101,7 @@ def change_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
 
 
 def edited(rng: Random, directory: Path, _outside: Path) -> str:
-    """Change the content of one file, usually of a file with facts."""
+    """Change the content of one file, usually of a file with facts, such as JSON or YAML."""
     name = pick(rng, directory)
     if name is None:
         return ""
@@ -116,7 +116,7 @@ def edited(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def exchanged(rng: Random, directory: Path, _outside: Path) -> str:
-    """Replace the content of one file by the content of another."""
+    """Overwrite one file with the content of another file, or exchange the contents of the two files."""
     one, other = pick(rng, directory), pick(rng, directory)
     if one is None or other is None:
         return ""
@@ -136,7 +136,10 @@ def inside(directory: Path) -> list[Path]:
 
 
 def pick(rng: Random, directory: Path) -> str | None:
-    """Return the name of a random regular file, usually one with facts; None if there is no file."""
+    """Return the name of a random regular file, or None if there is no file.
+
+    Files with facts, such as JSON or YAML, are chosen more often than other files.
+    """
     there = [(p, p.lstat()) for p in inside(directory)]
     # A file that was already enlarged is not read again, to save this process's memory.
     names = [
@@ -163,9 +166,9 @@ def removed(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def replaced(rng: Random, directory: Path, outside: Path) -> str:
-    """Put a link, a pipe, a socket, a directory or an empty file at a random path.
+    """Create a link, a pipe, a socket, a directory or an empty file at a random path.
 
-    The path is an existing file or directory, which is removed, or a new name in the same directory.
+    The new object replaces an existing file or directory, or has another name beside an existing one.
     """
     there = [p for p in inside(directory) if not p.is_symlink()]
     if not there:

@@ -1,6 +1,6 @@
 """Runs a call and detects violations: a traceback, a hang, too much memory, a file in a wrong place.
 
-The audit hook of the sandbox and its memory limit remain until the process ends, so use a separate process.
+The audit hook and the memory limit of the sandbox remain until the process ends, so use a separate process.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Outcome:
 
 
 class Sandbox:
-    """Watches calls in this process. A call may write only below the directories that are allowed for it."""
+    """Watches calls in this process. A call may write only below the directories that are allowed for this call."""
 
     def __init__(self) -> None:
         self._allowed: tuple[str, ...] = ()

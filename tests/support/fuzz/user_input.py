@@ -83,7 +83,7 @@ class OptionValues(Family):
     _OF_PYTEST = 0.04  # it takes ten times as long as a command
 
     def prepare(self, originals: Path) -> None:
-        """Create a run directory in which every save is too late."""
+        """Create a run directory in which every save exceeds its time limit."""
         synthetic_run.write_run(originals / "late", save=1e5)
         self.late = originals / "late"
         self.options = [o for o in OPTIONS if o.key not in ("config", "cluster") and not o.variables]
@@ -129,9 +129,9 @@ class OptionValues(Family):
         return words
 
     def _pytest(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        """Let pytest list the suites, so that it checks all options and measures nothing.
+        """Run pytest with --collect-only, which checks all options and measures nothing.
 
-        Return the command line and the violations.
+        Return (words of the command line, violations).
         """
         (home / "empty.ini").write_text("[pytest]\n")
         target = home / "target"
@@ -169,7 +169,7 @@ def create_paths(home: Path) -> None:
 def value_of(rng: Random, home: Path, example: str) -> str:
     """Return a random option value that is similar to ``example``, as Python receives it from a command line.
 
-    It contains no NUL. Bytes that are not valid text are lone surrogates.
+    The value contains no NUL. Bytes that are not valid text are represented by lone surrogates.
     """
     word = _any_value(rng, home, example).replace("\0", "")
     return os.fsdecode(word.encode("utf-8", "surrogatepass"))
@@ -200,12 +200,12 @@ def _any_value(rng: Random, home: Path, example: str) -> str:
 
 
 class InputFiles(Family):
-    """Attacks on files that options name: gates, waivers, the system, the configuration, hosts, a key."""
+    """Attacks on files that options name, such as gate tables, waivers, system descriptions and host lists."""
 
     name = "inputs"
 
     def prepare(self, originals: Path) -> None:
-        """Create a run directory in which every save is too late, and one file of each kind."""
+        """Create a run directory in which every save exceeds its time limit, and one valid file of each kind."""
         synthetic_run.write_run(originals / "late", save=1e5)
         self.late = originals / "late"
         self.made = originals / "files"
@@ -252,7 +252,10 @@ class InputFiles(Family):
         return self.command([*words, *rng.choice([[], ["--json"]])], home, (0, 1, 4, 8), found).err
 
     def _check_gates(self, out: str, found: list[str]) -> None:
-        """Add a violation if a gate table lets a late run pass without reporting a relaxation, or certifies the run."""
+        """Add violations to ``found`` for a late run that passed with a changed gate table.
+
+        ``out`` is the JSON report. The run must not be certified, and the report must list relaxed gates.
+        """
         import json  # noqa: PLC0415
 
         document = json.loads(out)

@@ -1,4 +1,4 @@
-"""A pytest plugin (``-p`` this module) that blocks a run while its started ranks wait."""
+"""A pytest plugin, used with the option ``-p``, that blocks a run while its started ranks wait."""
 
 from __future__ import annotations
 

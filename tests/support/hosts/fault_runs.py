@@ -123,10 +123,11 @@ def _processes_left(results: StepResult) -> list[str]:
 @pytest.mark.timeout(2700)
 @pytest.mark.thorough
 class FaultTests:
-    """The tests that runs with each launcher must pass.
+    """Tests of runs with injected faults, which every launcher must pass.
 
-    A test module has a subclass, a fixture ``results`` that returns {fault: result}, and tests that apply only to its
-    launcher. The class attributes state what the launcher cannot do, and which files it leaves.
+    The test module of a launcher contains a subclass, and a fixture ``results`` that returns {fault: result}. The
+    subclass may add tests for its launcher. The class attributes state what the launcher cannot do, and which files it
+    leaves.
     """
 
     RUN_FAULTS: tuple[RunFault, ...] = (
@@ -139,7 +140,7 @@ class FaultTests:
     OF_THE_LAUNCHER: tuple[str, ...] = ()
 
     def litter(self, results: StepResult) -> list[str]:
-        """Return the files that a run left in private directories of hosts, without files of the launcher."""
+        """Return the files that a run left in private directories of hosts, except the launcher's own files."""
         return [name for name in results.litter if not name.partition(":")[2].startswith(self.OF_THE_LAUNCHER)]
 
     @pytest.mark.parametrize("run_fault", ["rank", "daemon"])
@@ -151,7 +152,7 @@ class FaultTests:
         assert (results[run_fault].left, self.litter(results[run_fault])) == ((), [])
 
     def test_a_launcher_that_is_killed_accuses_no_storage(self, results: Mapping[RunFault, StepResult]) -> None:
-        """If the launcher is killed, the run removes its session directory and the ranks' memory segments."""
+        """If the launcher is killed, the failure names no rank, and the run leaves no files and no processes."""
         failure = failure_of(results["launcher"])
         assert (failure["kind"], failure["rank"], results["launcher"].code) == ("killed", None, 8), failure["message"]
         assert (results["launcher"].left, self.litter(results["launcher"])) == ((), [])
@@ -178,7 +179,7 @@ class FaultTests:
     def test_the_controller_is_killed_while_ranks_wait(self, results: Mapping[RunFault, StepResult]) -> None:
         """The controller was killed while the ranks of the first launch waited, so the launch has no exit file.
 
-        If the launcher's ranks do not wait, the first launch has ended and has an exit file.
+        With a launcher whose ranks do not wait, the first launch has already ended and has an exit file.
         """
         launches = results[_BLOCKED].run.report / "launches"
         assert [directory.name for directory in launches.iterdir()] == ["probe"]
@@ -227,7 +228,7 @@ class FaultTests:
     ) -> None:
         """The failure names only the lost host, and the run directory stays on the target.
 
-        The controller cannot distinguish a lost host from an unreachable host, which may still write.
+        An unreachable host may still write, and the controller cannot distinguish it from a host without power.
         """
         failure = failure_of(results[run_fault])
         assert failure["host"] == host, failure["message"]

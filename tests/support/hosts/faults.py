@@ -27,11 +27,14 @@ _LAUNCHERS = (b"mpiexec", b"prterun", b"mpiexec.hydra", b"srun")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InjectedFault:
-    """A fault, and the host on which it is injected.
+    """A fault, and the number of the host on which it is injected.
 
-    ``rank``, ``daemon`` and ``host`` kill a rank, the launcher's daemon or the whole host. ``cut`` and ``slow``
-    interrupt the host's network link or limit its rate. Ctrl-C, ``TERM`` and ``controller killed`` are signals to the
-    controller. ``launcher`` kills the launcher, and ``cancelled`` cancels the Slurm job.
+    - ``rank``, ``daemon``, ``host``: kill a rank, the launcher's daemon, or the whole host
+    - ``cut``, ``cut for 5 s``, ``slow``: interrupt the host's network link, or limit its rate
+    - ``Ctrl-C``, ``TERM``, ``controller killed``: send SIGINT, SIGTERM or SIGKILL to the controller
+    - ``controller killed while ranks wait``: also send SIGKILL to the controller
+    - ``launcher``: kill the launcher
+    - ``cancelled``: cancel the Slurm job
     """
 
     what: FaultKind
@@ -44,17 +47,17 @@ def has_saved(report: Path) -> bool:
 
 
 def first_of(on_host: Sequence[str]) -> int:
-    """Return the process id of a host's first process. ``on_host`` is the command that runs commands on the host."""
+    """Return the process id of a host's first process. ``on_host`` is the prefix of commands that run on the host."""
     return int(on_host[on_host.index("--target") + 1])
 
 
 def is_there(on_host: Sequence[str]) -> bool:
-    """Return true if a host is still running. ``on_host`` is the command that runs commands on the host."""
+    """Return true if a host is still running. ``on_host`` is the prefix of commands that run on the host."""
     return Path(f"/proc/{first_of(on_host)}/ns/pid").exists() and _namespace(first_of(on_host)) != ""
 
 
 def inject(fault: InjectedFault, on_hosts: Sequence[Sequence[str]], controller: subprocess.Popen[bytes]) -> None:
-    """Inject the fault. ``on_hosts`` contains, for each host, the command that runs commands on the host."""
+    """Inject the fault. For each host, ``on_hosts`` contains the prefix of commands that run on the host."""
     first, cable = first_of(on_hosts[fault.host - 1]), f"v{fault.host}"
     match fault.what:
         case "rank" | "daemon":

@@ -1,7 +1,7 @@
 """Starts ranks that send much data just before they end, and prints the data that arrived.
 
-Run it as ``python -m tests.support.hosts.final_messages HOSTS all|less [LAUNCHER]``. With ``less``, the last rank exits
-with 0 without its final message. The ranks also run this module, with only the argument ``all`` or ``less``.
+Run it as ``python -m tests.support.hosts.final_messages HOSTS all|less [LAUNCHER]``. With ``less``, the last rank omits
+its final message and exits with code 0. The ranks also run this module, with only the argument ``all`` or ``less``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One simulated host. ``python -m`` this module runs as the first process of the host's namespaces."""
+"""One simulated host. ``python -m tests.support.hosts.host`` is the first process of the host's namespaces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def address_of(number: int) -> str:
 
 
 def _mount_private_directories(keep: tuple[Path, ...]) -> None:
-    """Mount an empty private directory over each of `PRIVATE_DIRECTORIES`, in which programs keep sessions.
+    """Mount an empty private directory over each of `PRIVATE_DIRECTORIES`, in which programs store session files.
 
     The paths in ``keep`` stay accessible.
     """

@@ -1,8 +1,8 @@
 """Simulates hosts with namespaces and shared storage, and runs steps on the first host.
 
-``on_hosts`` starts ``python -m`` this module as the first process of the lab's namespaces, and returns the result of
-each step. The bridge, servers and hosts of the lab exist only in these namespaces. They have private addresses, reach
-no other network, and end when the first process ends.
+``on_hosts`` starts ``python -m tests.support.hosts.lab`` as the first process of the lab's namespaces, and returns the
+result of each step. The bridge, servers and hosts of the lab exist only in these namespaces, and end when the first
+process ends. The hosts have private addresses, and cannot reach any other network.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ class Step:
     ``before`` contains (host number, shell line). The lines run before the step; in a line, $TARGET is the run's
     target. ``faults`` are injected after the first save, or when the plugin `blocked_run` blocks the run.
 
-    If ``store`` is given, the target is a bucket, and ``store`` is the fault of its object store. If ``streams`` is
-    true, the run measures the network rate, which takes 4 s. If it is false, an option states the rate.
+    If ``store`` is not None, the target is a bucket of an object store with the fault ``store``. If ``streams`` is
+    true, the run measures the network rate, which takes 4 s. If ``streams`` is false, an option states the network
+    rate.
     """
 
     options: tuple[str, ...] = ()
@@ -105,7 +106,7 @@ def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
 
 @functools.cache
 def _network_obstacle() -> str:
-    """Return why this machine cannot connect network namespaces by a bridge, or an empty text if it can."""
+    """Return the reason why this machine cannot bridge network namespaces; an empty text if it can."""
     commands = "ip link add lab type bridge && ip link add v1 type veth peer name v2 && ip link set v1 master lab up"
     words = ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "sh", "-ec", commands]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=_environment())
@@ -122,8 +123,8 @@ def on_hosts(
 ) -> list[StepResult]:
     """Create simulated hosts, run the steps one after the other on the first host, and return the results.
 
-    ``hosts`` is their number. ``storage`` is mounted on each host. If ``slurm`` is true, the hosts are a Slurm cluster.
-    ``ahead`` maps host numbers to the seconds by which the host's monotonic clock is ahead.
+    ``hosts`` is the number of hosts. ``storage`` is mounted on each host. If ``slurm`` is true, the hosts are a Slurm
+    cluster. ``ahead`` is {host number: seconds by which the host's monotonic clock is ahead}.
     """
     asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
     asked.write_text(json.dumps([to_plain(step) for step in steps]))
@@ -159,7 +160,10 @@ def _environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> Iterator[tuple[str, ...]]:
-    """Start a host; yield the arguments which, placed before a command, run the command on this host."""
+    """Start host ``number``; yield the prefix of commands that run on this host.
+
+    The monotonic clock of the host is ``ahead`` seconds ahead.
+    """
     directory = create_directory(home / "hosts" / name_of(number))
     with (directory / "log").open("wb") as log:
         words = [
@@ -247,10 +251,9 @@ def _on_store(
 
 
 def _remains_of(run_id: str) -> list[int]:
-    """Wait, for a limited time, until all processes of a run, and the processes that clean up after it, have
-    ended.
+    """Wait until all processes of a run have ended; return the ids of processes that remain after a limited time.
 
-    Return the ids of the processes that remain.
+    The processes that clean up after the run are included.
     """
     end = time.monotonic() + patience(_END_SECONDS)
     while (left := [*processes_of(run_id), *processes_of(run_id + SWEEP)]) and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Starts ranks with a job of a given size, and prints their answers.
+"""Starts ranks with a job of a given size, and prints the hosts and ranks that reported.
 
 Run it as ``python -m tests.support.hosts.large_job HOSTS BYTES [LAUNCHER]``.
 """
@@ -22,9 +22,9 @@ from pytest_ckpt.support.redaction import Redactor
 
 
 def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]) -> Failure | None:
-    """Start a rank on each slot of the launcher's hosts; return the failure or None.
+    """Start a rank on each slot of the launcher's hosts; return the failure of the launch, or None.
 
-    The ranks only report facts about their hosts. A long ``area_id`` makes the job large.
+    The ranks only report facts about their hosts, which ``listener`` receives. A long ``area_id`` makes the job large.
     """
     area = AreaRef(scheme="", location="/", run_id=area_id, opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=sum(host.slots for host in launcher.hosts), area=area, deadline_seconds=30, tasks=())

@@ -1,4 +1,7 @@
-"""MPICH in a separate environment, because mpi4py loads the MPI library of its own environment."""
+"""The MPI library MPICH in a separate Python environment.
+
+The environment must be separate, because mpi4py loads the MPI library of the environment in which mpi4py runs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _VARIABLE = "PYTEST_CKPT_MPICH"
 def mpich_directory() -> Path | None:
     """Return the directory that PYTEST_CKPT_MPICH names, or None if the variable is not set.
 
-    The directory must be an environment of venv in which only the wheel of mpich is installed.
+    The directory must be a virtual environment in which only the wheel of mpich is installed.
     """
     named = os.environ.get(_VARIABLE)
     return Path(named) if named else None

@@ -37,7 +37,7 @@ def installed() -> str:
 
 
 def python_without_mpi(home: Path) -> tuple[str, Mapping[str, str]]:
-    """Create a Python environment without an MPI library. Return the path of its Python, and environment variables.
+    """Create a Python environment without an MPI library; return (path of its Python, environment variables).
 
     The Python imports the packages of the tests' environment, and needs the environment variables.
     """

@@ -1,4 +1,7 @@
-"""Slurm on the simulated hosts: a controller on the first host, a daemon on each host, and one shared munge daemon."""
+"""Slurm on the simulated hosts.
+
+The first host runs the controller, and each host runs a daemon. All hosts share one munge daemon.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ def need_slurm() -> None:
 
 @contextlib.contextmanager
 def slurm(home: Path, on_hosts: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Run Slurm until the block ends. ``on_hosts`` contains, for each host, the command that runs commands on it."""
+    """Run Slurm until the block ends.
+
+    For each host, ``on_hosts`` contains the prefix of commands that run on the host.
+    """
     directory = create_directory(home / "slurm")
     config, socket = directory / "slurm.conf", directory / "munge.socket"
     config.write_text(_configuration(directory, socket, len(on_hosts)))

@@ -17,13 +17,13 @@ from tests.support.targets.object_faults import faulty_store
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Storage:
-    """Shared storage: the tests' FUSE file system if ``is_fuse`` is true, or else MooseFS.
+    """Shared storage: the tests' FUSE file system if ``is_fuse`` is true, otherwise MooseFS.
 
     ``mounted`` contains mount options of MooseFS.
 
-    The other fields apply to the FUSE file system. The first host is one client, and all other hosts are a second
-    client. Clients cache names and attributes for ``cache_seconds``. If ``keep_cache`` is true, pages stay cached when
-    a file is opened again, so that the kernel reports them. ``faults`` maps enabled faults to their parameters.
+    The other fields, except ``stores``, apply to the FUSE file system. The first host is one client, and all other
+    hosts are a second client. Clients cache names and attributes for ``cache_seconds``. If ``keep_cache`` is true,
+    cached pages remain when a file is opened again. ``faults`` is {enabled fault: its parameters}.
     """
 
     is_fuse: bool = False
@@ -40,7 +40,7 @@ HONEST_FUSE = Storage(is_fuse=True)
 
 
 def fuse_client(home: Path, number: int) -> Path:
-    """Return the mount point of host ``number``'s client of the FUSE file system."""
+    """Return the directory at which host ``number`` mounts the FUSE file system."""
     return home / "fuse" / ("mount" if number == 1 else "second")
 
 

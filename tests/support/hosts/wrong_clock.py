@@ -1,6 +1,6 @@
-"""Sets a wrong time of day on a simulated host, by libfaketime in the processes that ssh or Slurm start there.
+"""Sets a wrong time of day on a simulated host, by libfaketime in the processes that ssh or Slurm start.
 
-The monotonic clock of the host and the timestamps of files stay correct.
+The monotonic clock of the host and the timestamps of files remain correct.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _library() -> Path | None:
 class WrongClock:
     """Sets the time of day of host ``number`` ahead by ``seconds``, for processes that ssh or Slurm start.
 
-    The methods return commands that do this. ``home`` is the directory for the files.
+    The methods return shell lines and commands that set or reset the time. The instance writes its files to ``home``.
     """
 
     def __init__(self, home: Path, number: int, seconds: int) -> None:
@@ -61,7 +61,7 @@ class WrongClock:
         return "umount /etc/passwd"
 
     def slurm_launcher(self, launcher: str) -> str:
-        """Return an srun command for ``launcher`` that sets the wrong time for tasks on the host."""
+        """Return the srun command ``launcher`` with an option that sets the wrong time for tasks on the host."""
         return f"{launcher} --task-prolog={self._prolog}"
 
 

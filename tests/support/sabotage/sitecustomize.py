@@ -1,6 +1,7 @@
 """Make one rank of a run misbehave. Python imports this module at the start of every process of the run.
 
-The sabotage affects operations whose name matches the pattern ``where``. Its ``way`` is one of:
+The environment variable ``CKPT_SABOTAGE`` describes the sabotage as JSON. The sabotage affects operations of the rank
+``rank`` whose name matches the regular expression ``where``. The field ``way`` is one of:
 
 - ``hold``: the first write of a file blocks until the test releases the rank
 - ``eio``: fsync fails with EIO
@@ -38,7 +39,7 @@ class _ForgottenError(Exception):
 
 
 class _Sink:
-    """A file of a draft. Its write blocks, or its fsync fails or is skipped."""
+    """A file that is being saved. Depending on ``way``, its writes block, or its fsync fails or is omitted."""
 
     def __init__(self, sink, plan):
         self._sink, self._plan = sink, plan

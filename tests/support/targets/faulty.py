@@ -42,7 +42,10 @@ def fails_with(number: int) -> Iterator[None]:
 
 
 def polled(look: Callable[[], object], deed: Callable[[], None], times: int) -> list[object]:
-    """Call ``deed`` this number of times. Concurrently call ``look`` in a thread; return all its results."""
+    """Call ``deed`` as often as ``times``; return the results of ``look``.
+
+    Meanwhile, a thread calls ``look`` repeatedly.
+    """
     seen: list[object] = []
     over = threading.Event()
 

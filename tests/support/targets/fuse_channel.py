@@ -47,7 +47,7 @@ _MS_NOSUID_NODEV = 2 | 4
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request: the calling process, its mount, and a buffer for its data."""
+    """One request to the file system: the calling process, the mount of the call, and a buffer for data."""
 
     session: Channel
     unique: int
@@ -68,7 +68,7 @@ class Call:
         return self.session.gone or self.unique in self.session.interrupted
 
     def acknowledge(self) -> None:
-        """Report success to the caller before the operation is complete. Only for requests with an empty answer."""
+        """Report success to the caller before the operation is complete. For requests with an empty answer only."""
         self.session.send(self, 0)
 
 
@@ -155,7 +155,7 @@ class Channel:
             os.write(self.device, ANSWER.pack(ANSWER.size + len(body), code, 0) + body)
 
     def name_goes(self, call: Call, number: int, name: bytes) -> None:
-        """Make the other mounts drop a cached name after the call has been answered.
+        """Make the other mounts drop the cached ``name`` of directory ``number``, after the call has been answered.
 
         The requests unlink, rmdir and rename use this method, because they may remove the file with this name.
         """
@@ -166,7 +166,7 @@ class Channel:
     def refuse_interrupts(self) -> None:
         """Make the kernel send no more interrupts. Tasks that wait for an answer are then in state D.
 
-        The kernel stops sending interrupts when one of them is answered with ENOSYS.
+        The kernel stops sending interrupts when an interrupt is answered with ENOSYS.
         """
         if not self.takes_interrupts:
             return

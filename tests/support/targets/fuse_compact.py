@@ -120,7 +120,7 @@ class _Pages:
 class _NoJournal(Volatile):
     """A journal that records nothing, because power cuts are not supported.
 
-    ``forget`` is called with a file when its last name has been removed.
+    When the last name of a file has been removed, the journal calls ``forget`` with the node of the file.
     """
 
     def __init__(self, nodes: Nodes, attic: Path, forget: Callable[[Node], None]) -> None:
@@ -141,7 +141,7 @@ class _NoJournal(Volatile):
 
     @contextlib.contextmanager
     def removing(self, parent: Node, name: bytes) -> Iterator[None]:
-        """Keep the inode of a file whose name is removed during the block, while the kernel still uses the file."""
+        """During the block, a name is removed. Keep the inode of the file as long as the kernel uses the file."""
         with self._nodes.pinned(parent, name) as node:
             if node is None or node.fd is not None:
                 yield
@@ -167,7 +167,7 @@ class Compact(Passthrough):
         raise NotImplementedError("a compact target has no power cut")
 
     def _forget(self, node: Node) -> None:
-        """Move the page table of a file without a name to its node, so that both are freed together."""
+        """Move the page table of a file without a name to the file's node, so that the node frees the table."""
         if node.key in self._pages:
             node.before = self._pages.pop(node.key)
 
@@ -235,7 +235,10 @@ class Compact(Passthrough):
         return len(data)
 
     def _store_plainly(self, handle: Handle, pages: _Pages, first: int, stop: int) -> None:
-        """Write pages into the backing file, before a caller overwrites some of their bytes."""
+        """Write the pages from ``first`` to ``stop`` into the backing file.
+
+        This method is called before some bytes of these pages are overwritten.
+        """
         with pages.lock:
             for place in (np.flatnonzero(pages.numbers[first:stop]) + first).tolist():
                 page = self._rows.page(pages.numbers[place], pages.words[place])

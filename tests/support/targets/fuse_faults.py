@@ -1,9 +1,9 @@
-"""How faults intercept requests before the healthy file system, and the table of all faults.
+"""The base class of faults, the table of all faults, and the file system that applies the enabled faults.
 
-A fault is a class. Its docstring is the description of the fault. Its class attributes are parameters with their
-defaults. It has one method for each operation that it affects, with the name of the operation. The arguments of such a
-method are: the function that continues the operation, the call, and the arguments of the operation. The keywords of the
-class are ``name`` and the columns of its row in the fault matrix (see `matrix.row`).
+A fault is a class, and its docstring is the description of the fault. The class attributes are parameters with their
+defaults. The class has one method for each operation that the fault affects, with the name of the operation. The
+arguments of such a method are a function that continues the operation, the call, and the arguments of the operation.
+The keywords of the class are ``name`` and the columns of its row in the fault matrix (see `matrix.row`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPERATIONS = frozenset(
 
 
 def is_file(parent: Node, name: bytes) -> bool:
-    """Return whether a name in a directory is a regular file."""
+    """Return whether a name in the directory ``parent`` refers to a regular file."""
     assert parent.fd is not None
     try:
         return stat.S_ISREG(os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode)
@@ -106,11 +106,11 @@ class Fault:
             self.hits += 1
 
     def remember(self, key: Any, value: Any = True) -> None:
-        """Store a value for `recall`. It expires after ``seconds`` (a parameter of the fault)."""
+        """Store a value for `recall`. The value expires after ``seconds``, a parameter of the fault."""
         self.remembered[key] = (time.monotonic() + self.seconds, value)
 
     def recall(self, key: Any) -> Any:
-        """Return the value that `remember` stored for the key; None if it is missing or expired."""
+        """Return the value that `remember` stored for the key; None if the value is missing or expired."""
         end, value = self.remembered.get(key, (0.0, None))
         return value if time.monotonic() < end else None
 
@@ -130,7 +130,7 @@ class Fault:
 
 
 class Faulty:
-    """The healthy file system with the enabled faults in front of it."""
+    """The healthy file system, with enabled faults that can intercept each operation."""
 
     def __init__(self, fs: Passthrough) -> None:
         self.fs = fs

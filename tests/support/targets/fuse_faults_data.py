@@ -253,7 +253,7 @@ class AppendsOverlap(
 
 
 class _FreshIsUnknown(Fault):
-    """Base class: some functions ignore data written to a file since its last fsync."""
+    """Base class: some functions ignore data that were written to a file after its last fsync."""
 
     def begin(self):
         self.fresh: set[int] = set()
@@ -471,7 +471,7 @@ class MappedReadFails(
 
 
 def _faults_a_page(pid: int) -> bool:
-    """Whether the task waits for a page of a mapped file instead of a system call."""
+    """Whether the task waits for a page of a mapped file, and not for a system call."""
     for _ in range(200):
         try:
             words = Path(f"/proc/{pid}/syscall").read_text().split()

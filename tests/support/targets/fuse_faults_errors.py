@@ -84,7 +84,7 @@ class FailingRead(_Refuses, name="EIO in read", expected_text="Input/output erro
 
 
 class _LimitedSpace(_Refuses):
-    """Base class: only ``room`` more bytes fit after the fault is enabled."""
+    """Base class: after the fault is enabled, the file system accepts only ``room`` more bytes."""
 
     room = 0
 

@@ -222,9 +222,10 @@ class NotListedAfterCreate(
 
 
 class _HiddenFromOtherProcesses(Fault):
-    """Base class: for ``seconds``, only the process that created a name sees it.
+    """Base class: for ``seconds``, only the process that created a name sees the name.
 
-    The default is 2 s, so that in a race even a process that starts late on a busy machine does not see the name.
+    In a race, a process on a busy machine may start late. With the default of 2 s, even such a process does not see the
+    name.
     """
 
     seconds = 2.0

@@ -71,7 +71,7 @@ class Trickle(Fault, name="writes trickle"):
 
 
 class _Rated(Fault):
-    """Base class: simulated devices that transfer ``bytes_per_second`` each, one request after another."""
+    """Base class: each simulated device transfers ``bytes_per_second``, one request after another."""
 
     bytes_per_second = 50e6
     # Bytes that are accepted immediately after an idle time, as by a token bucket or a write-back cache.
@@ -83,7 +83,7 @@ class _Rated(Fault):
     def carry(self, count, device=0):
         """Wait until the device has transferred the bytes of all earlier calls and ``count`` more bytes.
 
-        ``device`` is the number of the device.
+        Each device has the number ``device`` and a separate queue.
         """
         with self.lock:
             now = time.monotonic()
@@ -94,7 +94,7 @@ class _Rated(Fault):
         self.pause(wait)
 
     def _place_of(self, handle):
-        """Return the directory of a file, and the rank number in its name.
+        """Return (directory of a file, rank number in the name of the file).
 
         If the name contains no rank, the number is larger than any rank.
         """
@@ -252,7 +252,7 @@ class ClientCache(_Rated, name="client cache survives the drop"):
 
 
 class _BlockingFault(Fault):
-    """Base class: operations block until `release`, or for ``maximum_seconds``."""
+    """Base class: operations block until `release` is called, but at most for ``maximum_seconds``."""
 
     maximum_seconds = 120.0
 

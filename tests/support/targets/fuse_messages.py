@@ -52,9 +52,10 @@ def directory_entry(place: int, name: bytes, ino: int, mode: int) -> bytes:
 
 
 def sized(value: bytes, data: bytes) -> tuple[bytes]:
-    """Answer a query for an extended attribute: its length if the caller's buffer is empty, otherwise its value.
+    """Answer a query for the value of an extended attribute.
 
-    Raises OSError (ERANGE) if the buffer is too small.
+    If the caller's buffer is empty, the answer is the length of the value, and otherwise the value. Raises OSError
+    (ERANGE) if the buffer is too small.
     """
     room = struct.unpack_from("<I", data)[0]
     if not room:

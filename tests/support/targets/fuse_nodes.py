@@ -138,7 +138,7 @@ class Nodes:
                         os.close(fd)
 
     def keep_alive(self, node: Node) -> None:
-        """If the file has only one name, keep its inode until the node is no longer pinned.
+        """If a file has only one name, keep its inode until the node is no longer pinned.
 
         Call this method before a name of the file is removed.
         """
@@ -182,7 +182,7 @@ class Nodes:
             os.close(fd)
 
     def replace(self, node: Node, parent: Node, name: bytes) -> None:
-        """Assign the directory with this name to a node whose directory was removed."""
+        """Assign the directory ``name`` in ``parent`` to a node whose own directory was removed."""
         key = _handle_of(parent.fd, name)
         fd = self._open(key, _PATH_ONLY)
         with self._lock:
@@ -192,7 +192,7 @@ class Nodes:
         os.close(fd)
 
     def path_of(self, node: Node, name: bytes | None = None) -> str:
-        """Return the present path of a node, or of a name in it, relative to the root.
+        """Return the present path of a node relative to the root, or the path of ``name`` in this node.
 
         Without ``name``, the path of a removed file ends with " (deleted)".
         """

@@ -44,7 +44,7 @@ class Passthrough:
         self.volatile = self.journal(attic)
 
     def journal(self, attic: Path) -> Volatile:
-        """Create the journal of changes that are not durable. ``attic`` is its directory for removed files."""
+        """Create the journal of changes that are not durable. ``attic`` is the directory for removed files."""
         return Volatile(self.nodes, attic)
 
     def cut(self) -> None:

@@ -1,4 +1,4 @@
-"""Simulates the loss of data in a power cut: keeps undo information for all changes since the last fsync.
+"""Simulates the loss of data in a power cut: records undo information for all changes since the last fsync.
 
 The model is a journalling file system without a write cache, such as ext4 or XFS. fsync of a file makes its data
 durable. Any fsync makes all earlier changes of names durable. A power cut restores the size and content of a file at
@@ -31,7 +31,7 @@ def allocate(fd: int, mode: int, offset: int, length: int) -> None:
 
 
 def pieces(fd: int, low: int, high: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield (offset, end, whether it contains data) for each hole and each data range between two offsets of a file."""
+    """Yield (offset, end, is data) for each hole and each range with data between the offsets ``low`` and ``high``."""
     while low < high:
         try:
             data = min(os.lseek(fd, low, os.SEEK_DATA), high)
@@ -70,7 +70,7 @@ class _Before:
 
 
 class Volatile:
-    """The journal of changes that are not durable. `cut` undoes them."""
+    """The journal of changes that are not durable. The method `cut` undoes these changes."""
 
     def __init__(self, nodes: Nodes, attic: Path) -> None:
         self._nodes = nodes
@@ -89,7 +89,7 @@ class Volatile:
     # --- bytes -------------------------------------------------------------------------------------------------------
 
     def before_change(self, node: Node, offset: int, end: int | None = None) -> None:
-        """Save the durable data between ``offset`` and ``end``, before a caller overwrites them.
+        """Save the durable data between ``offset`` and ``end``, before a caller overwrites these data.
 
         If ``end`` is None, save all data up to the end of the file.
         """
@@ -135,7 +135,7 @@ class Volatile:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def created(self, parent: Node, name: bytes, node: Node, is_new: bool = True) -> None:
-        """Record a new name. ``is_new`` is False for a link to an existing file."""
+        """Record a new name. If the name is a link to an existing file, ``is_new`` is False."""
         if is_new:
             node.born = self._epoch
 
@@ -147,7 +147,7 @@ class Volatile:
 
     @contextlib.contextmanager
     def removing(self, parent: Node, name: bytes) -> Iterator[None]:
-        """Record that the block removes or replaces a name, and keep the file of this name."""
+        """Record that the block removes or replaces a name, and keep the file with this name for a power cut."""
         with self._nodes.pinned(parent, name) as node:
             if node is None:
                 yield

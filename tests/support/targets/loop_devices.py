@@ -1,6 +1,7 @@
-"""Real file systems for fault tests, on loop devices and in memory. They need root.
+"""Real file systems for fault tests, on loop devices and in memory.
 
-They can be too small, over quota, read-only or slow, or lose power. The context managers unmount at the end.
+A file system can be too small, over quota, read-only or slow, or lose power. The context managers unmount at the end.
+The tests need root.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class LoopMount:
             os.close(fd)
 
     def power_cut(self) -> None:
-        """Cut the power and mount again. Only data that were fsynced are certain to remain.
+        """Cut the power, and mount the file system again. Only data that were fsynced are certain to remain.
 
         Only ext4 and XFS are supported.
         """
@@ -86,7 +87,7 @@ def loop_mount(
 ) -> Iterator[LoopMount]:
     """Create a file system and mount it at ``directory/loop`` during the block.
 
-    ``image`` is its backing file (default: a sparse file in ``directory``).
+    ``image`` is the backing file of the file system (default: a sparse file in ``directory``).
     """
     directory.mkdir(exist_ok=True)
     image = image or directory / "image"
@@ -141,7 +142,7 @@ class Throttle:
 
 @contextlib.contextmanager
 def throttle() -> Iterator[Throttle]:
-    """Create a cgroup during the block: version 2 if it has the io controller, otherwise version 1.
+    """Create a cgroup during the block: of version 2 if this version has the io controller, otherwise of version 1.
 
     Version 1 limits only reads and O_DIRECT, not write-back. Processes in the cgroup at the end of the block are moved
     to the root cgroup.

@@ -175,7 +175,10 @@ class Server:
     def do_clean(
         self, _pid: int, where: tuple[str, str], files: dict[str, list[str]], directories: list[str], *, keep: bool
     ) -> list[str]:
-        """Remove all objects of the run, including those of killed ranks; return the objects that remain."""
+        """Remove the objects of a run whose names are in ``files`` or ``directories``, including unfinished uploads.
+
+        Return a message for each object that remains. The area is removed if it is empty and ``keep`` is False.
+        """
         run_id, identity = where
         area = self._areas.get(run_id)
         if area is None:

@@ -67,12 +67,12 @@ class Wire:
 
 
 def target(location: str) -> MemoryTarget:
-    """Return the target with this server name."""
+    """Return the target of the server with the name ``location``."""
     return MemoryTarget(location)
 
 
 class MemoryTarget:
-    """A target whose content is in the server ``name``."""
+    """A target whose content is stored by the server ``name``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -105,7 +105,7 @@ class MemoryTarget:
         return AreaRef(scheme="memory", location=self._name, run_id="", opener=OPENER)
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Create the area of a run and return a reference to it."""
+        """Create the area of a run (the objects of the run on the server), and return a reference to the area."""
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "began": process_began(os.getpid())}
         try:
             identity = self._wire.ask("create_area", run_id, owner)
@@ -147,12 +147,12 @@ def clean_in_process(asked: Mapping[str, Any]) -> Any:
 
 
 def open_store(area: AreaRef) -> MemoryStore:
-    """Return the store of an area."""
+    """Return the store that accesses the area of a run."""
     return MemoryStore(area)
 
 
 class MemoryStore(StoreWithoutCache):
-    """The store of one run's area."""
+    """The store of a run's area, which contains all objects of the run."""
 
     capabilities = CAPABILITIES
     wants_entries = True

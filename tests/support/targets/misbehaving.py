@@ -92,7 +92,7 @@ class Target:
     def _light(self, what: str, /, **arguments: Any) -> list[str]:
         """Return a command line that sends a request to the target.
 
-        It imports no module of the project, so it runs quickly.
+        The command imports no module of the project, so that it runs quickly.
         """
         asked = json.dumps({"what": what, **arguments})
         return [sys.executable, "-I", "-S", "-c", _LIGHT, self.name, asked]
@@ -155,7 +155,7 @@ class Target:
 
 @contextlib.contextmanager
 def with_small_volume(create_home: Callable[[str], Path]) -> Iterator[tuple[Target, Target]]:
-    """Mount a target with two clients and a second, small target; yield both."""
+    """Mount a target with two clients, and also a small target; yield (target, small target)."""
     need_fuse()
     mounts = Mounts(create_home)
     try:
@@ -179,9 +179,10 @@ def misbehaving(
     cache_seconds: float = 0,
     compact: bool = False,
 ) -> Iterator[Target]:
-    """Mount a target at ``directory/mount``, and with ``second`` also at ``directory/second``; yield the target.
+    """Mount a target at ``directory/mount`` and yield the target.
 
-    At the end of the block the target is always unmounted.
+    If ``second`` is true, the target is also mounted at ``directory/second``. At the end of the block the target is
+    always unmounted.
 
     - ``backing``: the directory that stores the files (default: ``directory/backing``)
     - ``direct_io``: bypass the kernel's page cache

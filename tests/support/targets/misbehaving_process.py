@@ -43,7 +43,7 @@ PRINT_STACKS = signal.SIGUSR2
 
 
 class _Server:
-    """The mounts of one backing directory, and the commands that control their faults."""
+    """The mounts of one backing directory, and the commands that enable and disable faults of these mounts."""
 
     def __init__(
         self, files: type[Passthrough], directory: Path, points: list[Path], open_flags: int, cache_seconds: float

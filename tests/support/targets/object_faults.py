@@ -1,8 +1,8 @@
 """Faulty object stores: pytest-ckpt's healthy server with one fault each.
 
-A fault is a class of stores. Its docstring is the description of the fault. The keywords of the class are the columns
-of its row in the fault matrix (see `object_matrix`). Faults do not depend on time: if a change is visible late, exactly
-the first request after the change does not see it.
+A fault is a class of stores, and its docstring is the description of the fault. The keywords of the class are the
+columns of its row in the fault matrix (see `object_matrix`). Faults do not depend on time. If a change is visible late,
+only the first request after the change does not see the change.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Store(BucketStore):
         self._space.file.close()
 
     def now(self, bucket: str, key: str) -> Object | None:
-        """Return the present object of a key, regardless of the fault; None if there is none."""
+        """Return the present object of a key, regardless of the fault; None if there is no object."""
         return dict(self.keys_now(bucket)).get(key)
 
     def keys_now(self, bucket: str) -> list[tuple[str, Object]]:
-        """Return (key, object) of all present objects, regardless of the fault."""
+        """Return (key, object) of all present objects in a bucket, regardless of the fault."""
         return BucketStore.keys(self, bucket, "")
 
     def changed(self, key: str, before: Object | None) -> None:

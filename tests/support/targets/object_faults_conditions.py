@@ -54,9 +54,9 @@ class IgnoredByUploads(
 
 
 class _TwoWinners(Store):
-    """Base class: checks the condition before the write instead of atomically.
+    """Base class: the store checks the condition before the write, and not atomically with the write.
 
-    Two concurrent requests can both succeed.
+    Two concurrent requests can therefore both succeed.
     """
 
     def __init__(self) -> None:

@@ -62,7 +62,7 @@ class _Crowded(Store):
         self.line = threading.Lock()
 
     def is_late(self, connection: Handler, checkpoint: str) -> bool:
-        """Record that a connection looks for a checkpoint; return whether many other connections already do."""
+        """Record that a connection looks for a checkpoint; return whether many other connections already do so."""
         with self.line:
             others = sum(found == checkpoint for other, found in self.looked_for.items() if other is not connection)
             self.looked_for[connection] = checkpoint

@@ -1,4 +1,4 @@
-"""S3 servers for tests: a healthy server, and a faulty proxy in front of it."""
+"""S3 servers for tests: a healthy server, and a faulty proxy in front of a healthy server."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def content_of(endpoint: str) -> tuple[list[str], list[tuple[str, str]]]:
 
 @dataclass(kw_only=True)
 class Fault:
-    """A fault of the proxy for one kind of request, if the key ends with ``key``.
+    """A fault of the proxy for one kind of request. It applies to requests whose key ends with ``key``.
 
     The first ``skip`` of these requests succeed. The next ``times`` requests have the fault.
     """
@@ -109,8 +109,8 @@ class Fault:
 class Misbehaving:
     """A faulty proxy in front of a healthy server.
 
-    ``seen`` counts the requests; ``asked`` lists them in order. Setting ``release_blocked`` ends requests that
-    the fault blocks.
+    ``seen`` counts the requests, and ``asked`` lists them in order. When ``release_blocked`` is set, the requests that
+    a fault blocks end.
     """
 
     endpoint: str
@@ -137,8 +137,8 @@ class Misbehaving:
     def obey(self, word: str) -> None:
         """Enable the fault (``break``) or disable it (``repair``).
 
-        If clients have no other endpoint, ``break`` returns only when the fault has affected a request. Otherwise it
-        returns immediately.
+        If the proxy is the only endpoint of the clients, ``break`` returns when the fault has affected a request.
+        Otherwise the method returns immediately.
         """
         self.has_hit.clear()
         self.is_broken = word == "break"
@@ -146,7 +146,7 @@ class Misbehaving:
             self.has_hit.wait()
 
     def fault_of(self, request: Request, key: str) -> RequestFault | None:
-        """Count a request, and return its fault; None if it has no fault."""
+        """Count a request, and return the fault of this request; None if it has no fault."""
         with self.lock:
             self.seen[request] += 1
             self.asked.append((request, key.rpartition("/")[2]))
@@ -168,7 +168,7 @@ class Misbehaving:
 def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Iterator[Misbehaving]:
     """Start a proxy with these faults in front of a healthy server; yield the proxy.
 
-    ``certificate`` is a PEM file with a certificate and its key. If it is given, the proxy uses TLS.
+    ``certificate`` is a PEM file with a certificate and its key. With a certificate, the proxy uses TLS.
     """
     with object_server() as behind:
         server = Misbehaving(endpoint="", behind=behind, faults=list(faults))

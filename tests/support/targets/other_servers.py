@@ -50,7 +50,7 @@ class ThirdPartyServer:
 
     @contextlib.contextmanager
     def bucket(self) -> Iterator[Bucket]:
-        """Open a client for the bucket during the block, and yield it."""
+        """Open a client for the bucket during the block, and yield the client."""
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
                 patch.setenv(name, value)
@@ -59,10 +59,10 @@ class ThirdPartyServer:
                 yield bucket
 
     def clean_up_after_a_killed_run(self) -> list[str]:
-        """Clean up after a run with two unfinished uploads, and return the messages about what remains.
+        """Simulate a killed run with two unfinished uploads, clean up, and return the messages about what remains.
 
-        The first upload is a file of the run. The second upload is not, so the clean-up must not remove it. Then
-        remove the remaining uploads, and assert that a second clean-up reports no remaining object.
+        Only the first upload is a file of the run. The clean-up must not remove the second upload. Then remove all
+        remaining uploads, and assert that a second clean-up returns no messages.
         """
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
@@ -113,7 +113,7 @@ def directory_of_pip(package: str) -> Path:
 
 
 def _install(directory: Path, words: list[str], package: str, is_there: Callable[[], bool]) -> None:
-    """Install a package into a directory, unless it is installed there. Skip the test if the installation fails.
+    """Install a package into a directory if ``is_there`` returns false. Skip the test if the installation fails.
 
     A lock prevents concurrent installations by several processes.
     """
@@ -211,7 +211,10 @@ def fake_gcs_server() -> Iterator[ThirdPartyServer]:
 
 @contextlib.contextmanager
 def _served(server: ThirdPartyServer, words: Callable[[str], list[str]]) -> Iterator[None]:
-    """Run a server's program in a separate directory during the block. Enter the block when its bucket exists."""
+    """Run a server's program in a separate directory during the block.
+
+    The block starts when the server's bucket exists.
+    """
     with tempfile.TemporaryDirectory() as directory, _running(words(directory), Path(directory)):
         is_ready(server)
         yield
@@ -229,7 +232,7 @@ def _running(words: list[str], directory: Path) -> Iterator[None]:
 
 
 def is_ready(server: ThirdPartyServer) -> None:
-    """Create the bucket of a server. While the server is still starting, try again."""
+    """Create the bucket of a server. If the server is still starting, the attempt is repeated."""
 
     def made() -> bool:
         with server.bucket() as bucket:

@@ -37,7 +37,7 @@ class RandomOperation:
         self.seed = seed
 
     def __call__(self, root: Path, opened: dict[int, int]) -> object:
-        """Perform the operation below ``root``; return its name, and its result or error name.
+        """Perform the operation below ``root``; return its name, together with its result or the name of its error.
 
         ``opened`` contains the file descriptors that earlier operations keep open.
         """

@@ -1,6 +1,6 @@
 """Two gateways of Ceph's object gateway (RGW) in one cluster. Tests can kill and restart a gateway.
 
-The client gets both endpoints (``--ckpt-endpoint``), so no load balancer is needed.
+The client receives both endpoints (``--ckpt-endpoint``), so no load balancer is needed.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Gateways:
 
     @contextlib.contextmanager
     def frozen(self, gateway: Gateway) -> Iterator[None]:
-        """Stop a gateway with SIGSTOP during the block. The block may also kill it."""
+        """Stop a gateway with SIGSTOP during the block. The block may also kill the gateway."""
         assert gateway.process
         os.kill(gateway.process.pid, signal.SIGSTOP)
         try:

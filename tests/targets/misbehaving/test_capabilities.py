@@ -1,4 +1,4 @@
-"""Faults that refuse calls or report wrong values have the described effect, and have none after `clear`."""
+"""Faults that refuse calls or report wrong values have the described effect. After `clear` they have no effect."""
 
 from __future__ import annotations
 

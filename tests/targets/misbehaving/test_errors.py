@@ -1,4 +1,4 @@
-"""Power cuts, errors and full volumes have the described effect, and have none after `clear`."""
+"""Power cuts, errors and full volumes have the described effect. After `clear` these faults have no effect."""
 
 from __future__ import annotations
 

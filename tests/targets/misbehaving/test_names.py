@@ -1,4 +1,4 @@
-"""Faults of names have the described effect, and have none after `clear`."""
+"""Faults of names have the described effect. After `clear` they have no effect."""
 
 from __future__ import annotations
 

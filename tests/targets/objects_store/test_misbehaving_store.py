@@ -1,4 +1,4 @@
-"""A bucket that answers late, wrongly, with "busy", or never: the client retries, or reports an error."""
+"""A bucket answers late, wrongly, with "busy", or never. The client retries, or reports an error."""
 
 from __future__ import annotations
 
@@ -163,7 +163,10 @@ def test_a_connection_that_is_cut_is_made_again(server, request_):
 
 
 def test_an_answer_that_a_cut_connection_makes_shorter_is_no_answer():
-    """An answer that is shorter than its announced length is an error. The read call itself does not report it."""
+    """An answer that is shorter than its announced length is an error.
+
+    The read call itself does not report this error.
+    """
     with faulty_store("reset connections") as endpoint, contextlib.closing(bucket_of(endpoint)) as bucket:
         bucket.put("large", bytes(PART))
         with pytest.raises(OSError, match=CUT.format(promised=f"{PART:,}", offset="0")):

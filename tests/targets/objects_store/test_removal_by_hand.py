@@ -37,7 +37,7 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
 
 
 def below(endpoint: str, prefix: str) -> list[str]:
-    """Return the keys below a prefix in a server's bucket, and the keys of unfinished uploads below it."""
+    """Return the keys below a prefix in a server's bucket, and the keys of unfinished uploads below this prefix."""
     keys, uploads = content_of(endpoint)
     return [key for key in (*keys, *(key for key, _ in uploads)) if key.startswith(f"{prefix}/")]
 

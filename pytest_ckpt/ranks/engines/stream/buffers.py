@@ -1,4 +1,4 @@
-"""Memory for direct I/O. It is aligned and written once before use. It is in huge pages if the kernel provides them."""
+"""Memory for direct I/O. It is aligned, written once before use, and in huge pages if the kernel has them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Buffers:
         self.slots: list[Bytes] = [memory[skip + n * size : skip + (n + 1) * size] for n in range(count)]
 
     def huge_bytes(self) -> int:
-        """Return how many bytes of the buffers are in huge pages."""
+        """Return the number of bytes of the buffers that are in huge pages."""
         total, inside = 0, False
         for line in Path("/proc/self/smaps").read_text().splitlines():
             if span := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):

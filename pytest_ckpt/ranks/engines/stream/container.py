@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _ByteRange:
-    """The bytes of a file from ``start`` to ``stop`` - 1. They belong to tensor number ``number``, or to no tensor if
-    it is -1.
+    """The bytes of a file from ``start`` to ``stop`` - 1.
+
+    ``number`` is the number of the tensor that contains the bytes. If no tensor contains the bytes, ``number`` is -1.
     """
 
     start: int
@@ -64,8 +65,8 @@ class FileImage:
     def become(self, checkpoint: int) -> None:
         """Switch to the content of checkpoint number ``checkpoint``.
 
-        This writes the checksums of the checkpoint's tensors, and the id that is derived from them, into the bytes
-        between tensors.
+        The bytes between tensors contain the checksums of the checkpoint's tensors, and the serialization id that is
+        computed from these checksums. This method writes the new checksums and the new id into these bytes.
         """
         if checkpoint == self._checkpoint:
             return
@@ -83,8 +84,9 @@ class FileImage:
         _store_checksum(self._identity_checksum_places, zlib.crc32(self._identity.tobytes()))
 
     def make(self, out: Bytes, offset: int) -> None:
-        """Write the file's bytes from ``offset`` on into ``out``. Fill the space after the end of the file
-        with zeros.
+        """Write the file's bytes from ``offset`` on into ``out``.
+
+        Fill the space after the end of the file with zeros.
         """
         for part, stretch, inside in self._parts(out, offset):
             if stretch.number < 0:
@@ -99,11 +101,11 @@ class FileImage:
         return sum(last - first for stretch, first, last in self._within(start, stop) if stretch.number >= 0)
 
     def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, TensorKey | None, int, Bytes | None]]:
-        """Split the bytes of the file at each offset where a tensor, or content between tensors, begins.
+        """Split bytes of the file where a tensor, or the content between two tensors, begins. Yield each part.
 
-        ``data`` contains the bytes of the file from ``offset`` on. For a tensor, yield (bytes, number of the tensor in
-        the file, tensor's key, offset in the tensor, None). For other content, yield (bytes, -1, None, offset in this
-        content, expected bytes).
+        ``data`` contains the bytes of the file from ``offset`` on. For a part of a tensor, yield (bytes, number of the
+        tensor in the file, tensor's key, offset in the tensor, None). For a part of other content, yield (bytes, -1,
+        None, offset in the other content, expected bytes).
         """
         for part, stretch, inside in self._parts(data, offset):
             if stretch.number < 0:
@@ -112,8 +114,9 @@ class FileImage:
                 yield part, stretch.number, self._tensors[stretch.number], inside, None
 
     def _places_of(self, offsets: Sequence[int], size: int = 4) -> list[Bytes]:
-        """Return a view of the ``size`` bytes at each of the file's ``offsets``. The offsets must be
-        outside tensors.
+        """Return one view for each of the file's ``offsets``: the ``size`` bytes from this offset on.
+
+        The offsets must be outside tensors.
         """
         starts = sorted(self._pieces)
         views = []
@@ -140,8 +143,9 @@ class FileImage:
             yield data[start - offset : stop - offset], stretch, start - stretch.start
 
     def _within(self, start: int, stop: int) -> Iterator[tuple[_ByteRange, int, int]]:
-        """Yield each byte range that overlaps ``start`` to ``stop`` - 1, and the file offsets where the overlap begins
-        and ends.
+        """Yield (byte range, start, end) for each byte range that overlaps the bytes ``start`` to ``stop`` - 1.
+
+        The yielded start and end are offsets in the file. The overlap ends before the byte at the yielded end.
         """
         for number in range(bisect.bisect_right(self._ends, start), len(self._stretches)):
             stretch = self._stretches[number]

@@ -1,23 +1,23 @@
-"""Computes the layout of torch.save's file format (a container) without torch: a zip file with tensors at block
-boundaries.
+"""Computes the layout of torch.save's file format (a container) without torch.
 
-The file is byte-identical to the file of torch.save for a plain dictionary of contiguous tensors. torch.save must write
-to a file object, with ``torch.utils.serialization.config.save.storage_alignment = 4096``. Sources in torch 2.13:
-torch/serialization.py (`_save`), caffe2/serialize/inline_container.cc (PyTorchStreamWriter) and miniz.c
-(mz_zip_writer_add_mem_ex_v2, mz_zip_writer_finalize_archive). `pytest_ckpt.ranks.engines.container_check` compares the
-file with the installed torch's file.
+The file is a zip file with tensors at block boundaries. It is byte-identical to the file of torch.save for a plain
+dictionary of contiguous tensors. For this, torch.save must write to a file object, with
+``torch.utils.serialization.config.save.storage_alignment = 4096``. Sources in torch 2.13: torch/serialization.py
+(`_save`), caffe2/serialize/inline_container.cc (PyTorchStreamWriter) and miniz.c (mz_zip_writer_add_mem_ex_v2,
+mz_zip_writer_finalize_archive). `pytest_ckpt.ranks.engines.container_check` compares the file with the installed
+torch's file.
 
 One case is not implemented: a tensor that begins with the signature of a zip data descriptor (one tensor in 2^32).
-torch mistakes such a tensor for a descriptor, and folds four of its bytes into the serialization id.
+torch mistakes such a tensor for a descriptor, and folds four bytes of the tensor into the serialization id.
 
-The record ``.data/serialization_id`` contains 40 digits. The first 20 digits are computed from the records' names, the
-other 20 from the records' CRC-32. Source: PyTorchStreamWriter::writeSerializationId. Both halves fold hashes with
-c10::hash_combine. The names are folded in the iteration order of a libstdc++ std::unordered_set. This module computes
-that order from std::hash<std::string>, the bucket counts, and the position of each new element.
+The record ``.data/serialization_id`` contains 40 digits. The first 20 digits are computed from the records' names. The
+other 20 digits are computed from the records' CRC-32. Source: PyTorchStreamWriter::writeSerializationId. Both halves
+fold hashes with c10::hash_combine. The names are folded in the iteration order of a libstdc++ std::unordered_set. This
+module computes that order from std::hash<std::string>, the bucket counts, and the position of each new element.
 
-The pickle of the dictionary is written opcode by opcode, because it refers to functions of torch. It uses pickle
-protocol 2, and refers to tensors by their storages. Like CPython's pickler, it numbers each object when the object is
-first written (BINPUT), and refers to it by this number later (BINGET).
+The pickle of the dictionary is written opcode by opcode, because the pickle refers to functions of torch. The pickle
+uses protocol 2, and refers to tensors by their storages. Like CPython's pickler, this module numbers each object when
+the object is first written (BINPUT). Later opcodes refer to the object by its number (BINGET).
 
 This module does not import numpy, so a process that only needs sizes starts sooner.
 """
@@ -81,7 +81,10 @@ class Filler:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """The offset and size of a tensor's data in the file, and the offsets of their CRC-32 (4 bytes, little-endian)."""
+    """The data of a tensor, or of the serialization id, in the file: offset, size, and offsets of the data's CRC-32.
+
+    The CRC-32 has 4 bytes, little-endian.
+    """
 
     offset: int
     bytes: int
@@ -92,10 +95,11 @@ class Record:
 class Container:
     """The layout of one file of ``bytes`` bytes.
 
-    ``records`` are its tensors in order, ``pieces`` are all other bytes. The pieces contain zeros for the CRC-32 of
-    tensors, and for the second half of the serialization id (the record ``identity``). The id's own CRC-32 is computed
-    with these zeros. ``checksums_before`` and ``checksums_after`` are the CRC-32 of the records before and after the
-    tensors.
+    ``records`` are the file's tensors in order. ``pieces`` are all other bytes. ``identity`` is the record of the
+    serialization id. The pieces contain zeros in place of each tensor's CRC-32, and in place of the second half of the
+    serialization id. The CRC-32 of the serialization id in the pieces is computed with these zeros.
+    ``checksums_before`` are the CRC-32 of the records before the tensors. ``checksums_after`` are the CRC-32 of the
+    records after the tensors.
     """
 
     bytes: int
@@ -107,7 +111,10 @@ class Container:
 
 
 def identity_half(container: Container, checksums: Iterable[int]) -> bytes:
-    """Return the second half of a container's serialization id. ``checksums`` are the CRC-32 of its tensors."""
+    """Return the second half of a container's serialization id.
+
+    ``checksums`` are the CRC-32 of the container's tensors, in the order of the tensors.
+    """
     return checksums_digits((*container.checksums_before, *checksums, *container.checksums_after))
 
 
@@ -143,8 +150,10 @@ def container_of(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYT
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A record of the zip file: name, size, CRC-32, and offsets of the header, the data and the CRC-32
-    after the data.
+    """A record of the zip file: its name, size and CRC-32, and three offsets in the file.
+
+    ``header`` is the offset of the header, ``data`` the offset of the data. ``checksum_offset`` is the offset of the
+    CRC-32 that follows the data.
     """
 
     name: bytes
@@ -158,7 +167,7 @@ class _Entry:
 class _File:
     """A zip file as miniz writes it with MZ_ZIP_FLAG_WRITE_ZIP64, with uncompressed records.
 
-    ``pieces`` contains all bytes of the file except the data of holes.
+    A hole is a record whose data are not known yet. ``pieces`` contains all bytes of the file except the data of holes.
     """
 
     def __init__(self, alignment_bytes: int) -> None:
@@ -173,8 +182,9 @@ class _File:
         return self._add(name, len(data), data)
 
     def add_hole(self, name: str, size: int) -> int:
-        """Add a record of ``size`` bytes whose data are not known yet; its CRC-32 is written as 0. Return
-        its number.
+        """Add a record of ``size`` bytes whose data are not known yet. Return the number of the record.
+
+        The CRC-32 of the record is written as 0.
         """
         return self._add(name, size, None)
 
@@ -234,9 +244,10 @@ def _central(entry: _Entry) -> bytes:
 
 
 def _large_fields(size: int, stored: int, header: int) -> bytes:
-    """Return the zip64 field, which contains the values that do not fit in 32 bits.
+    """Return the zip64 field, which contains those of the three values that do not fit in 32 bits.
 
-    Possible values are the sizes of the data and the offset of the local header. If all values fit, return no bytes.
+    ``size`` is the size of the data, ``stored`` the size of the stored data, ``header`` the offset of the local header.
+    If ``size`` does not fit, the field contains both sizes. If all values fit, return no bytes.
     """
     values = ([size, stored] if size >= _MAXIMUM_32 else []) + ([header] if header >= _MAXIMUM_32 else [])
     return struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values) if values else b""
@@ -287,12 +298,12 @@ def _combine(seed: int, value: int) -> int:
 
 
 def _in_order_of_set(elements: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return (name, hash) pairs in the iteration order of a std::unordered_set into which they were inserted one by
-    one.
+    """Return (name, hash) pairs in the iteration order of a std::unordered_set.
 
-    A set is one chain of elements; the elements of a bucket are adjacent. The first element of a bucket is inserted at
-    the front of the chain. A later element is inserted at the front of its bucket. When the set grows, all elements are
-    inserted again, from front to back.
+    ``elements`` are the pairs in the order in which they are inserted into the set, one by one. A set is one chain of
+    elements; the elements of a bucket are adjacent. The first element of a bucket is inserted at the front of the
+    chain. A later element is inserted at the front of its bucket. When the set grows, all elements are inserted again,
+    from front to back.
     """
     sizes = iter(_BUCKETS)
     buckets, chain = next(sizes), _Chain()
@@ -349,7 +360,10 @@ def pickled(tensors: Sequence[Tensor]) -> bytes:
 
 
 def _item(out: _Pickle, number: int, tensor: Tensor) -> None:
-    """Write one dictionary item: a name and a tensor, as a call of torch._utils._rebuild_tensor_v2."""
+    """Write one dictionary item: the tensor's name, and the tensor as a call of torch._utils._rebuild_tensor_v2.
+
+    ``number`` is the number of the tensor's storage.
+    """
     out.text(tensor.name)
     out.function(_REBUILD)
     out.write(pickle.MARK)
@@ -398,7 +412,8 @@ class _Pickle:
     def text(self, text: str, *, again: bool = False) -> None:
         """Write a text.
 
-        If ``again``, the text may occur repeatedly: the first call writes it; later calls refer to this text.
+        If ``again``, only the first call with the same text writes the text. Later calls write a reference to the first
+        text.
         """
         if again and self._refer(text):
             return
@@ -409,7 +424,10 @@ class _Pickle:
             self._known[text] = number
 
     def function(self, name: str) -> None:
-        """Write a reference to a function or class. ``name`` is its module and its name, separated by a space."""
+        """Write a reference to a function or class.
+
+        ``name`` is the module and the name of the function or class, separated by a space.
+        """
         if not self._refer(name):
             self.write(pickle.GLOBAL + name.replace(" ", "\n").encode() + b"\n")
             self._known[name] = self.number()

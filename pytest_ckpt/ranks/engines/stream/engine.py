@@ -1,9 +1,8 @@
-"""Engine ``stream`` writes the same files as engine ``torch``, without torch. Its memory use does not depend on the
-size of the model.
+"""Engine ``stream`` writes the same files as engine ``torch``, without torch.
 
-A rank computes the containers of its files (torch.save's file format) from the shapes of its tensors. It generates
-their bytes in small buffers just before it writes them. Several requests are in flight, with direct I/O if the target
-supports it.
+The memory use of the engine does not depend on the size of the model. A rank computes the containers of its files
+(torch.save's file format) from the shapes of its tensors. It generates the bytes of the files in small buffers just
+before it writes the bytes. Several requests are in flight, with direct I/O if the target supports it.
 
 A load reads the files in groups of at most 64, each group in one pass, into the same buffers. During the reads, other
 threads compare every byte and free the buffers. If a read waits for a free buffer, this wait is timed separately,
@@ -63,7 +62,10 @@ class _Request:
 
 
 class StreamEngine:
-    """The engine ``stream``. Its memory contains the buffers and, during a load, a few machine words per request."""
+    """The engine ``stream``. It needs memory for its buffers and, during a load, a few machine words per request.
+
+    If the strategy saves a copy of the state, the state and its copy are in memory too.
+    """
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
         self._files = shard.files
@@ -85,7 +87,7 @@ class StreamEngine:
         self._prepared: list[Arrival[_Request]] = []
 
     def facts(self) -> dict[str, str]:
-        """Return how requests are made, and which memory they use."""
+        """Return descriptions of how this engine makes requests, and of the memory that requests use."""
         slots = self._buffers.slots
         buffer_bytes = sum(len(slot) for slot in slots)
         # The last huge page may extend past the buffers.
@@ -105,8 +107,8 @@ class StreamEngine:
     def fill(self, checkpoint: int) -> None:
         """Switch the files to the content of checkpoint number ``checkpoint``.
 
-        Only checksums are computed now; the other bytes are generated when they are written. If the strategy saves a
-        copy of the state, the state is in memory, so all bytes are generated now.
+        Usually this method computes only checksums, and all other bytes are generated when they are written. If the
+        strategy saves a copy of the state, this method generates all bytes of the state in memory.
         """
         for image in self._images:
             image.become(checkpoint)
@@ -117,7 +119,8 @@ class StreamEngine:
     def expect_parts(self, part_bytes: Callable[[int], int]) -> None:
         """Allocate larger buffers if the target writes files in parts that are larger than a request.
 
-        ``part_bytes`` returns the size of a part for a file of a given size. Call this outside the timed part.
+        ``part_bytes(size)`` returns the size of a part for a file of ``size`` bytes. Call this method outside the timed
+        part.
         """
         largest = max((part_bytes(image.bytes) for image in self._images), default=0)
         if largest > self._request_bytes:
@@ -128,7 +131,10 @@ class StreamEngine:
         return self._staged.state if self._staged else []
 
     def stage(self) -> int:
-        """Copy the content of the files into the staging buffer. Return the number of bytes copied."""
+        """Copy the content of the files into the staging buffer. Return the number of bytes copied.
+
+        If the state is not in memory, copy nothing and return 0.
+        """
         return self._staged.stage(self._options.copy_threads) if self._staged else 0
 
     def save(self, draft: Draft, clock: Clock) -> None:
@@ -149,7 +155,7 @@ class StreamEngine:
             self._io_mode = sink.io_mode
 
     def load_steps(self) -> int:
-        """Return 1: the data are compared while they are read, not between steps."""
+        """Return 1, because the data are compared while they are read."""
         return 1
 
     def expect(self, checkpoint: int) -> None:
@@ -161,7 +167,7 @@ class StreamEngine:
         """Read and compare all files in step 0. Return the number of tensor bytes read.
 
         The time of comparisons after the last byte has arrived is not counted. In later steps, this rank does nothing
-        and returns 0; other ranks may need more steps.
+        and returns 0. Later steps exist if other ranks need several steps.
         """
         self._found = _Findings()
         if step:
@@ -184,7 +190,7 @@ class StreamEngine:
         return self._found.loaded
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Return the results of the comparisons during the load, with the faults in the sizes of files."""
+        """Return the results of the comparisons during the last load, including faults in the sizes of files."""
         del checkpoint
         findings = self._found
         for request, got in findings.read:
@@ -222,7 +228,7 @@ class StreamEngine:
     def compare_prepared(self, seconds: float) -> int:
         """Compare the prepared data repeatedly, with as many threads as a load. Return the number of bytes compared.
 
-        The comparison ends after ``seconds``, or earlier if the number of compared bytes reaches the total size of
+        The comparison ends after ``seconds``. It ends earlier if the number of compared bytes reaches the total size of
         the files. Raises ValueError if the data in memory are wrong.
         """
         self._found = _Findings()
@@ -277,7 +283,10 @@ class StreamEngine:
         self._io_mode = source.io_mode
 
     def _cut_sink(self, image: FileImage, sink: Sink) -> list[_Request]:
-        """Split a file into requests that a sink accepts: complete blocks, or complete parts if the sink has parts."""
+        """Split a file into requests that ``sink`` accepts. ``sink`` is the file that is open for writing.
+
+        If the sink has parts, each request is one part. If not, each request consists of complete blocks.
+        """
         step = sink.part_bytes or self._request_bytes
         if step > self._request_bytes:
             self._use(step)
@@ -290,8 +299,9 @@ class StreamEngine:
         return [_Request(number, offset, min(step, stop - offset)) for offset in range(start, stop, step)]
 
     def _read_files(self, numbers: Sequence[int], clock: Clock) -> Ring[_Request]:
-        """Read the open files in one pass, while other threads compare the data. Return the ring of buffers with its
-        times.
+        """Read the open files in one pass, while other threads compare the data. Return the ring of buffers.
+
+        ``numbers`` are the numbers of the files. The ring contains the times of the pass.
         """
         requests = [request for number in numbers for request in self._cut_file(number)]
         readers, before = min(self._depth, len(requests)), len(self._found.read)
@@ -317,8 +327,9 @@ class StreamEngine:
         return ring
 
     def _compare(self, arrival: Arrival[_Request]) -> None:
-        """Compare the data of a request, up to the expected end of the file. Add the faults to the results
-        of the load.
+        """Compare the data of a request, up to the expected end of the file.
+
+        Add the faults to the results of the load.
         """
         request = arrival.request
         file, image = self._files[request.file], self._images[request.file]
@@ -368,9 +379,10 @@ class StreamEngine:
     def _write(
         self, image: FileImage, sink: Sink, copy: Bytes | None, buffers: deque[Bytes], request: _Request
     ) -> None:
-        """Write the bytes of one request.
+        """Write the bytes of one request to ``sink``.
 
-        If there is a ``copy`` of the state, the bytes are taken from the copy. If not, they are generated in a buffer.
+        If ``copy`` is given, the bytes are taken from this copy of the file. If not, the bytes are generated in one of
+        the ``buffers``.
         """
         if copy is not None:
             with self._flights:
@@ -398,11 +410,11 @@ class StreamEngine:
 
 @dataclass(slots=True)
 class _Findings(FirstFaults):
-    """The results of a load: its faults, and the fields below. Several threads may add results concurrently.
+    """The results of a load: the faults, and the fields below. Several threads may add results concurrently.
 
-    ``read`` contains (request, number of bytes) of each read. ``sizes`` are the sizes of the files by file number.
-    ``loaded`` is the number of tensor bytes. ``compared_at`` is the end of all comparisons, on the clock of
-    `time.perf_counter`.
+    ``read`` contains (request, number of bytes read) for each read. ``sizes`` is {file number: size of the file in
+    bytes}. ``loaded`` is the number of tensor bytes read. ``compared_at`` is the time when all comparisons were done,
+    on the clock of `time.perf_counter`.
     """
 
     read: list[tuple[_Request, int]] = field(default_factory=list)
@@ -419,10 +431,10 @@ class _Findings(FirstFaults):
         checked: int = 0,
         of_file: bool = False,
     ) -> None:
-        """Add the results of one request.
+        """Add the results of one request: ``count`` faults, described in ``faults``, and ``checked`` compared bytes.
 
-        If ``of_file``, ``faults`` concern the size of the file. They are listed before faults in the bytes that the
-        request has read.
+        If ``of_file``, the faults concern the size of the file. Faults in the size are listed before faults in the
+        bytes of the same request.
         """
         self.add((request.file, request.offset, not of_file), faults, count=count, checked=checked)
 
@@ -444,9 +456,9 @@ def make(
 
 
 class StagedFiles:
-    """The content of a rank's files in memory, and a second memory for a copy of it.
+    """The content of a rank's files in memory, and a second memory for a copy of this content.
 
-    Both are written once before any timed part, so the kernel has allocated their pages.
+    Before any timed part, both memories are written once, so the kernel has already allocated their pages.
     """
 
     def __init__(self, images: Sequence[FileImage]) -> None:
@@ -457,11 +469,11 @@ class StagedFiles:
 
     @property
     def state(self) -> list[Bytes]:
-        """The memory of each file's content. Training steps change it."""
+        """The memory of each file's content. Training steps change the content of this memory."""
         return [data[: image.bytes] for image, data in zip(self._images, self._state, strict=True)]
 
     def fill(self) -> None:
-        """Generate the content of each file, for the checkpoint to which its `FileImage` was switched last."""
+        """Generate the content of each file in memory, for the current checkpoint of the file's `FileImage`."""
         for image, data in zip(self._images, self.state, strict=True):
             for start in range(0, image.bytes, _STAGED_PIECE_BYTES):
                 image.make(data[start : start + _STAGED_PIECE_BYTES], start)
@@ -472,8 +484,9 @@ class StagedFiles:
         return copy_state(self._copies, self.state, threads)
 
     def take_copies(self) -> Sequence[Bytes | None]:
-        """Return the copy of each file, for the next save. If `stage` was not called after the previous call of
-        `take_copies`, return None for each file.
+        """Return the copy of each file, for the next save.
+
+        If `stage` was not called after the previous call of `take_copies`, return None for each file.
         """
         is_staged, self._is_staged = self._is_staged, False
         return self._copies if is_staged else [None] * len(self._copies)

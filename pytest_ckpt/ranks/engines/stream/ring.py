@@ -19,7 +19,7 @@ _Request = TypeVar("_Request")
 
 @dataclass(frozen=True, slots=True)
 class Arrival(Generic[_Request]):
-    """A filled buffer: its first ``count`` bytes are the data of ``request``."""
+    """A filled buffer. The first ``count`` bytes of ``buffer`` are the data of ``request``."""
 
     request: _Request
     buffer: Bytes
@@ -27,10 +27,10 @@ class Arrival(Generic[_Request]):
 
 
 class Ring(Generic[_Request]):
-    """The buffers of one pass over requests. ``readers`` threads fill them; other threads process and free them.
+    """The buffers of one pass over requests.
 
-    All methods may be called by several threads. ``read_at`` is the time when the last reader was done, on the clock of
-    `time.perf_counter`.
+    ``readers`` threads fill the buffers; other threads process and free them. Several threads may call the methods
+    concurrently. ``read_at`` is the time when the last reader was done, on the clock of `time.perf_counter`.
     """
 
     def __init__(self, buffers: Sequence[Bytes], readers: int) -> None:
@@ -47,7 +47,7 @@ class Ring(Generic[_Request]):
     def stalled_seconds(self) -> float:
         """The maximum time in seconds that the pass has lost because no buffer was free.
 
-        Readers wait concurrently, so their waits are not added up: the value is the mean of the readers' waits.
+        Readers wait concurrently, so the time is the mean of the readers' total waits.
         """
         return self._waited_seconds / self._all_readers
 
@@ -69,8 +69,9 @@ class Ring(Generic[_Request]):
             self._has_arrived.notify()
 
     def next(self) -> Arrival[_Request] | None:
-        """Wait for the next filled buffer, and return it. Return None if all readers are done or a thread
-        has failed.
+        """Wait for the next filled buffer, and return it.
+
+        Return None if all readers are done or a thread has failed.
         """
         with self._has_arrived:
             while not self._arrived and self._readers and not self._has_failed:
@@ -91,7 +92,7 @@ class Ring(Generic[_Request]):
             self._has_arrived.notify_all()
 
     def fail(self) -> None:
-        """Let all threads end, because one of them has failed."""
+        """End all threads of the pass, because one of the threads has failed."""
         with self._is_free:
             self._has_failed = True
             self._is_free.notify_all()
@@ -108,11 +109,11 @@ def one_pass(
     read: Callable[[_Request, Bytes], int],
     take: Callable[[Arrival[_Request]], None],
 ) -> Ring[_Request]:
-    """Read all requests in one pass, while other threads process the data. Return the ring after all threads have
-    ended.
+    """Read all requests in one pass, while other threads process the data.
 
-    ``readers`` threads call ``read``, which fills a buffer from its start and returns the number of bytes. ``takers``
-    threads call ``take``, which processes a filled buffer. If threads fail, the error of one thread is raised.
+    Return the ring after all threads have ended. ``readers`` threads call ``read``, which fills a buffer from its start
+    and returns the number of bytes. ``takers`` threads call ``take``, which processes a filled buffer. If threads fail,
+    the error of one thread is raised.
     """
     waiting, lock = iter(requests), threading.Lock()
     ring: Ring[_Request] = Ring(buffers, readers)

@@ -1,4 +1,7 @@
-"""A pool of threads that are reused for many requests, because starting a thread takes as long as a small request."""
+"""A pool of threads that are reused for many requests.
+
+Starting a thread takes as long as a small request.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""``python -m pytest_ckpt.targets.objects.server``: serve on a free port of the loopback interface, and print its URL.
+"""Runs the server: ``python -m pytest_ckpt.targets.objects.server``.
 
-The server ends with the process that started it, and then deletes its data. It does not authenticate.
+The server listens on a free port of the loopback interface, and prints its URL. It ends with the process that started
+it, and then deletes its data. It accepts requests without authentication.
 """
 
 from __future__ import annotations

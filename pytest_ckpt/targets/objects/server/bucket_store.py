@@ -2,7 +2,7 @@
 
 An object is a list of pieces, so completing an upload copies no data. The bytes of pieces are in a file; keys are in
 memory. A piece is written completely before it becomes visible. If an object is overwritten or deleted, a current
-reader still reads the old pieces. Their space is freed when the last reader has finished.
+reader still reads the old pieces. The space of the old pieces is freed when the last reader has finished.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Space:
         return offset
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write all of ``data``."""
+        """Write all of ``data`` to the file at ``offset``."""
         done = 0
         while done < len(data):
             done += os.pwrite(self.file.fileno(), data[done:], offset + done)
@@ -55,8 +55,8 @@ class Space:
     def read(self, offset: int, size: int) -> Iterator[bytes]:
         """Yield copies of all bytes of a range.
 
-        sendfile is not used, because it passes pages of the file to the connection without a copy. If the space were
-        freed before the client had read these pages, the client would receive zeros.
+        sendfile is not used, because it sends pages of the file without a copy. If the space were freed before these
+        pages are sent, the client would receive zeros.
         """
         end = offset + size
         while offset < end:
@@ -84,7 +84,7 @@ class RequestRefused(Exception):  # noqa: N818 - it is an answer
 class StoredPart:
     """A piece of an object: the body of one request, stored in a file.
 
-    ``crc32`` is complete after all bytes have arrived. ``checksums`` are the other checksums that the client sent.
+    ``crc32`` is complete after all bytes have arrived. ``checksums`` are all further checksums that the client sent.
     """
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
@@ -93,7 +93,7 @@ class StoredPart:
         self.space, self.offset = space, space.reserve(size)
 
     def __del__(self) -> None:
-        """Free the space."""
+        """Free the space of the piece in the file."""
         self.space.free(self.offset, self.bytes)
 
 
@@ -102,8 +102,8 @@ class Object:
     """A complete object in a bucket.
 
     ``crc32`` is in S3's form. For an object from a single PUT, it is the CRC-32 of the bytes. For an object from a
-    multipart upload, it is the CRC-32 of the pieces' CRC-32s, then ``-`` and the number of pieces. ``modified`` is
-    in seconds since 1970. ``checksums`` are the other checksums that the client sent, by header.
+    multipart upload, it is the CRC-32 of the pieces' CRC-32s, then ``-`` and the number of pieces. ``modified`` is in
+    seconds since 1970. ``checksums`` is {header: checksum} for all further checksums that the client sent.
     """
 
     pieces: tuple[StoredPart, ...]
@@ -126,7 +126,10 @@ class _Upload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
-    """The condition of a request: no object has the key (``absent``), or the object has this ``etag``."""
+    """The condition of a request on an object.
+
+    If ``absent`` is true, no object may have the key. If ``etag`` is not empty, the object must have this ETag.
+    """
 
     absent: bool = False
     etag: str = ""
@@ -153,7 +156,7 @@ class BucketStore:
         self._uploads: dict[tuple[str, str], _Upload] = {}
 
     def new_piece(self, size: int) -> StoredPart:
-        """Reserve space for a piece of ``size`` bytes that belongs to no object yet."""
+        """Reserve space for a new piece of ``size`` bytes. The piece does not belong to an object yet."""
         return StoredPart(self._space, size, self._new_etag())
 
     def _new_etag(self) -> str:

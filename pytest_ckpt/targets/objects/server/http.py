@@ -34,8 +34,8 @@ _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 def listing(bucket: str, objects: Iterable[tuple[str, Object]], query: Mapping[str, str]) -> ET.Element:
     """Return one page of a bucket's keys, after the continuation token in the query.
 
-    If the query has a delimiter, keys are grouped by the text up to the first delimiter after the prefix. The page
-    lists each group once, as this text.
+    If the query has a delimiter, keys are grouped. The keys of a group have the same text up to the first delimiter
+    after the prefix. The page lists this text once for each group.
     """
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     after = query.get("continuation-token", "") or query.get("start-after", "")
@@ -91,7 +91,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 def serve(store: BucketStore) -> ThreadingHTTPServer:
     """Return a server for the buckets of a store, on a free port of the loopback interface.
 
-    ``serve_forever`` runs it.
+    The caller runs the server by its method ``serve_forever``.
     """
     return Server(("127.0.0.1", 0), functools.partial(Handler, store))
 
@@ -120,7 +120,7 @@ class Handler(BaseHTTPRequestHandler):
         """Do nothing: requests are not logged."""
 
     def answer(self) -> None:
-        """Perform a request, or answer with the reason if it is refused."""
+        """Perform a request. If the request is refused, answer with the reason."""
         url = urllib.parse.urlsplit(self.path)
         self._bucket, _, self._key = urllib.parse.unquote(url.path).lstrip("/").partition("/")
         self._query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
@@ -312,9 +312,9 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(iter(lambda: self._read(_READ_BYTES) if self._unread else b"", b""))
 
     def _read_xml(self, *, is_digested: bool = False) -> ET.Element:
-        """Read an XML body. Raises RequestRefused if it is invalid.
+        """Read an XML body. Raises RequestRefused if the body is invalid.
 
-        With ``is_digested``, also check it against the checksums in the headers.
+        With ``is_digested``, also compare the body with the checksums in the headers.
         """
         text = self._read_text()
         stated = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
