@@ -11,6 +11,7 @@ import argparse
 import json
 import random
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -86,12 +87,12 @@ def main() -> None:
     files = asked.runs * asked.ranks
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     peak, busy = used.ru_maxrss / 1024, (used.ru_utime + used.ru_stime) / asked.rounds
-    middle = sorted(seconds)[len(seconds) // 2]
+    middle = statistics.median(seconds)
     print(f"{asked.runs} runs of {asked.ranks:,} ranks, {files:,} files, {asked.rounds} rounds")
     print(f"{'median':>10} {middle:8.1f} s (bound: {_MAXIMUM_SECONDS:.0f} s for 100 runs of 1,024)")
     print(f"{'lowest':>10} {min(seconds):8.1f} s")
     print(f"{'highest':>10} {max(seconds):8.1f} s")
-    print(f"{'busy':>10} {busy:8.1f} s of one core (mean): what it takes where nothing else runs")
+    print(f"{'busy':>10} {busy:8.1f} s of one core (mean), the time without other load")
     print(f"{'a file':>10} {busy / files * 1e3:8.3f} ms of one core")
     print(f"{'memory':>10} {peak:8.0f} MiB at most")
     if asked.raw:

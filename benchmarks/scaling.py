@@ -109,7 +109,7 @@ def main() -> None:
             print(f"{size_mib:10} {ranks:5} {statistics.median(f['wall'] for f in found):7.2f} {outside:8.2f}"
                   + "".join(f"{c:9.2f}" for c in columns)
                   + f"{outside / alone:10.2f} {max(f['memory'] for f in found) / 1e6:10.0f}", flush=True)  # fmt: skip
-    print(f"cost outside the storage against one rank, for each rank: at most {worst:.2f} (bound: 1)")
+    print(f"largest 'x 1 rank' / ranks, for 2 and more ranks: {worst:.2f} (bound: 1)")
     if asked.raw:
         Path(asked.raw).write_text(json.dumps(raw, indent=1) + "\n")
 

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -67,7 +68,7 @@ def main() -> None:
         return
     for ranks in asked.ranks:
         found = measured(ranks, asked.hosts, asked.starts)
-        middle, most = found[len(found) // 2], found[len(found) * 95 // 100]
+        middle, most = statistics.median(found), found[len(found) * 95 // 100]
         print(
             f"{ranks:>4} ranks on {len(os.sched_getaffinity(0))} cores, {asked.hosts} host(s): "
             f"{middle * 1e3:.2f} ms in the median, {most * 1e3:.2f} ms in 95 of 100, {found[-1] * 1e3:.2f} ms at most"

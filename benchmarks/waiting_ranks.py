@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -93,7 +94,7 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     ordered = sorted(values)
     count = len(ordered)
     outer = max(0, int(count / 2 - 0.98 * count**0.5))
-    return ordered[count // 2], ordered[outer], ordered[count - 1 - outer]
+    return statistics.median(ordered), ordered[outer], ordered[count - 1 - outer]
 
 
 def main() -> int:
@@ -112,7 +113,7 @@ def main() -> int:
     for cores in ({min(every)}, every):
         pairs = measured(asked.directory, asked.pairs, asked.size, cores)
         middle, low, high = interval([waiting / stopped for waiting, stopped, _ in pairs])
-        took = sorted(cores_taken for _, _, cores_taken in pairs)[len(pairs) // 2]
+        took = statistics.median(cores_taken for _, _, cores_taken in pairs)
         print(
             f"{RANKS} ranks on {len(cores)} core(s): beside seven that wait {middle:.3f} × [{low:.3f}, {high:.3f}] "
             f"the time alone; they took {took:.3f} cores"
