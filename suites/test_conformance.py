@@ -69,7 +69,7 @@ def test_a_closed_file_is_read_on_another_client(observation: Observation, maxim
     help="A check of the target's behaviour failed",
 )
 def test_a_visible_checkpoint_is_complete(observation: Observation, maximum: float | None) -> Decision:
-    """When another client sees that a checkpoint is committed, every file is complete within 10 s of the commit.
+    """If another client sees that a checkpoint is committed, it sees every file complete within 10 s of the commit.
 
     Jobs that evaluate or serve a model wait for its next checkpoint and load it immediately. The test uses three kinds
     of commit: a marker file, a rename of the directory, and an overwritten file that names the newest checkpoint. The
@@ -178,7 +178,7 @@ def test_a_small_file_is_overwritten_without_garbage(observation: Observation, m
 def test_several_writers_fill_one_file(observation: Observation, maximum: float | None) -> Decision:
     """If several writers write different parts of one file, in any order, no byte is lost or damaged.
 
-    Parts that nobody has written (holes) read as zeros. Some software saves all ranks' shards into one file, each at a
+    Parts that were never written (holes) read as zeros. Some software saves all ranks' shards into one file, each at a
     separate offset.
     """
     return without_anomaly(observation, maximum)
