@@ -500,8 +500,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         package="objects",
         code="writers:create",
         relies="locks and commits by If-None-Match; pytest-ckpt's own marker",
-        how="If-None-Match: * is refused if the object exists. 16 processes on two clients create the same object "
-        "concurrently, 100 times: each time one process wins.",
+        how="If-None-Match: * is refused if the object exists. 16 threads of two clients create the same object "
+        "concurrently, 100 times: each time one thread succeeds.",
     ),
     Check(
         requirement="OBJECT-CREATE",
@@ -517,8 +517,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         package="objects",
         code="writers:update",
         relies="pointers to the newest checkpoint; table formats",
-        how="If-Match with an outdated ETag is refused. 16 processes update an object concurrently with its ETag, 100 "
-        "times: each time one process wins.",
+        how="If-Match with an outdated ETag is refused. 16 threads of two clients update an object concurrently "
+        "with its ETag, 100 times: each time one thread succeeds.",
     ),
     Check(
         requirement="OBJECT-MULTIPART",
@@ -605,7 +605,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         package="objects",
         code="writers:overwrite",
         relies="pointers to the newest checkpoint; saves that are tried again",
-        how="16 writers on two clients overwrite an object concurrently: every read during this time and at the end"
+        how="16 threads of two clients overwrite an object concurrently: every read during this time and at the end"
         " returns one writer's object, intact.",
     ),
     Check(
