@@ -38,7 +38,7 @@ Act = Callable[[], None]
 
 
 def sent_part() -> bytearray:
-    """Return the part that the server sends for every read: content as the engine ``stream`` saves it."""
+    """Return the part that the server sends for every read: content as the engine stream saves it."""
     import numpy as np  # noqa: PLC0415
 
     from pytest_ckpt.ranks.content import Content, TensorKey  # noqa: PLC0415

@@ -268,7 +268,7 @@ def test_saves_and_data_loading_both_meet_their_rates(
     If data loaders slow a save, all ranks wait. In the test, all ranks save at a limited rate, so that an undelayed
     save takes 0.8 of the save limit. The data loader of every host reads random samples from uncached files into a
     queue. Simulated training takes samples from this queue at the rate --ckpt-suite=contention:loader-rate; the queue
-    must never be empty. The 99th percentile of the read times is reported but not judged.
+    must never be empty. The 99th percentile of the read times is reported and does not decide.
     """
     paced = _paced(mixed.pace, measurement, limits)
     if isinstance(paced, Decision):
