@@ -1,7 +1,7 @@
 """Cost of background saves in our code: ``python benchmarks/strategies.py DIRECTORY [--runs 5] [--scale 1/100]``.
 
-Each run saves with the engine stream, synchronously and asynchronously, with as many ranks as cores. The output is the
-median over the runs of three values:
+Each run saves with the engine stream, synchronously and asynchronously, with as many ranks as cores. The output is
+three medians over all runs:
 
 - steps: twenty training steps are timed after each save, and their median is computed; the value is the spread of
   these medians (at most 2 %)

@@ -131,10 +131,10 @@ def test_saves_risk_little_work(
     """The training time that the storage costs, plus the work that a save puts at risk, is at most the save limit.
 
     Until a save is committed, a failure loses all work since the previous save. With k checkpoints per failure, one of
-    k intervals ends with a failure. The work at risk is therefore the time until the commit, divided by k. An
-    asynchronous save that meets the limit costs training no more than a blocking save that just meets SAVE. The state
-    is first copied in the client's memory, and training waits for this copy. Its time is reported by BLOCKING and is
-    not included here.
+    k intervals ends with a failure. On average, each save therefore risks 1/k of the time from the end of blocking to
+    the commit. Together with the training time that the save costs, this risk is at most the time of the slowest
+    allowed blocking save. Training also waits while the state is copied in the client's memory. BLOCKING reports the
+    time of this copy; it is not included here.
     """
     failures = limits.checkpoints_per_failure
     return _judge_cost(
@@ -215,9 +215,10 @@ def test_a_crash_during_a_save_loses_no_checkpoint(crashes: Crashes, measurement
 def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
     """When older checkpoints are deleted during a save that fails, the newest committed checkpoint loads completely.
 
-    Jobs keep a few checkpoints and delete the oldest during the next save. If that save is interrupted, only the newest
-    committed checkpoint is left. During every save that CRASH-ASYNC kills, the second newest committed checkpoint is
-    deleted. After the kill, caches are dropped, the newest committed checkpoint is loaded and every byte is compared.
+    Jobs keep a few checkpoints and delete the oldest during the next save. If a job keeps two checkpoints and that save
+    is interrupted, only the newest committed checkpoint is left. During every save that CRASH-ASYNC kills, the second
+    newest committed checkpoint is deleted. After the kill, caches are dropped, the newest committed checkpoint is
+    loaded and every byte is compared.
     """
     detail = tuple(_describe_kills(crashes))
     for number, kill in enumerate(crashes.kills, start=1):

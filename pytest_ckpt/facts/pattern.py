@@ -99,7 +99,7 @@ class Pattern:
     omitted: dict[str, int] = field(default_factory=dict)
 
     def of_rank(self, rank: int) -> int:
-        """Return the number of a recorded rank. Rank ``rank`` of a replay repeats the calls of this recorded rank.
+        """Return the number of the recorded rank whose calls rank ``rank`` of a replay repeats.
 
         If a recorded rank has the number ``rank``, return this number. If the replay has more ranks than the recording,
         the additional ranks repeat the recorded ranks other than rank 0, in turn. If only rank 0 was recorded, all

@@ -235,9 +235,10 @@ class Slowest:
     ``seconds``, such as all ranks' records. If ``seconds`` is only an upper bound, ``at_least_seconds`` is the lower
     bound.
 
-    An inferred time is the time from the operation's start to the next operation's start, without the pause.
-    ``contradicted`` is true if the inferred time is shorter than a rank's recorded time. ``hidden`` is true if all
-    ranks have records and the inferred time is clearly longer than all recorded times.
+    An inferred time is the time from the start of this operation to the start of the next operation, minus DLIO's pause
+    between operations (`Pause`). ``contradicted`` is true if a rank's record is missing and the inferred time is
+    clearly shorter than a recorded time. ``hidden`` is true if all ranks have records and the inferred time is clearly
+    longer than all recorded times.
     """
 
     kind: OperationKind

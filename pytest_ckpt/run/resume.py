@@ -1,9 +1,10 @@
 """Resumes the run of a report directory: ``--ckpt-resume``.
 
-A start is one pytest invocation of a run. A complete measurement is kept if its conditions are the same, whether it
-passed or failed. So users cannot choose among results by interrupting a run. Incomplete measurements are repeated;
-their finished operations still count. Measurements under other conditions are reported and repeated. Conditions are
-compared separately for each subject and each check, because the suites of a run may use different hosts.
+A run can consist of several invocations of pytest, called starts. A complete measurement is kept if its conditions are
+the same, whether it passed or failed. So users cannot choose among results by interrupting a run. Incomplete
+measurements are repeated; their finished operations still count. Measurements under other conditions are reported and
+repeated. Conditions are compared separately for each subject and each check, because the suites of a run may use
+different hosts.
 """
 
 from __future__ import annotations

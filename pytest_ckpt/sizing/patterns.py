@@ -73,14 +73,15 @@ class Amount(NamedTuple):
 class PatternRow(NamedTuple):
     """One pattern (additional measurement) in the table of patterns.
 
-    ``label`` names one step of the pattern. ``scenario`` refers to a function of a `ScenarioContext`, as
+    ``label`` names one step of the pattern. ``scenario`` names a function that takes a `ScenarioContext`, as
     ``module:name``; only ranks import this function. Patterns that are measured together name the same function. With
     ``has_own_launch``, ``scenario`` is a class with the parameters of `RunWithCommands`, for a separate launch.
 
-    ``is_requested`` returns whether the settings require the pattern. ``amount`` returns None if these ranks cannot
-    measure the pattern. ``first`` is the number of its first checkpoint, after the subject's own checkpoints. With
-    ``lasts``, the pattern takes hours or much space, so it runs after all other patterns. ``names`` are files that only
-    the pattern's checkpoints contain. ``other_files`` are files that the pattern writes outside of checkpoints.
+    ``is_requested`` returns whether the planned checkpoint and the settings require the pattern. ``amount`` returns the
+    number and size of the pattern's steps; None if the run's ranks cannot measure the pattern. ``first`` is the number
+    of the pattern's first checkpoint, after the subject's own checkpoints. With ``lasts``, the pattern takes hours or
+    much space, so it runs after all other patterns. ``names`` are files that only the pattern's checkpoints contain.
+    ``other_files`` are files that the pattern writes outside of checkpoints.
     """
 
     name: Pattern

@@ -74,9 +74,10 @@ def storm(layout: Layout) -> Reading:
 def restart_reads(shards: Layout, copies: int) -> RestartReads:
     """Return the bytes that the first copy and each further copy read in a restart of the cluster at full size.
 
-    ``copies`` is the number of complete copies that the pattern storm read. With ZeRO-1, each further copy reads only
-    model files, because its part of the optimizer is counted in the first copy. With ZeRO-3, or if the full layout has
-    one copy, each copy is assumed to read the whole checkpoint. The assumed bytes are an upper bound.
+    ``copies`` is the number of complete copies that the pattern storm read. The first copy counts as the whole
+    checkpoint, with the optimizer files of all copies. With ZeRO-1, each further copy therefore adds only its model
+    files. With ZeRO-3, or if the full layout has one copy, each copy is assumed to read the whole checkpoint. The
+    assumed bytes are an upper bound.
     """
     model = shards.model
     first = shards.cluster_bytes
@@ -92,7 +93,7 @@ def restart_reads(shards: Layout, copies: int) -> RestartReads:
 
 
 def _replicas(shards: Layout) -> int:
-    """Return the number of replicas of complete weights among the ranks of a layout."""
+    """Return how many complete sets of weights the ranks of a layout contain together (1 with ZeRO-3)."""
     model = shards.model
     return 1 if model.zero_stage == PARAMETERS_SHARDED else shards.processes // model.model_parallel
 
@@ -112,11 +113,11 @@ def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
 
 
 def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
-    """Return the reads of the pattern shifted, in which each rank reads the files of another rank.
+    """Return the reads of the pattern named shifted: each rank reads the files of another rank.
 
-    The distance between the numbers of reader and writer is the same for all ranks. With this distance, most ranks read
-    files of another host. Their own host cannot have these files in memory. On a single host, each rank reads the files
-    of the next rank. Whether these files are cached is measured.
+    The distance between the numbers of reader and writer is the same for all ranks. With the chosen distance, as many
+    ranks as possible read files that another host wrote, which the reader's host cannot have in memory. On a single
+    host, each rank reads the files of the next rank. Whether these files are cached is measured.
     """
     count = layout.processes
     if count == 1:

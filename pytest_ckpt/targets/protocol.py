@@ -387,7 +387,7 @@ class StoreOnVolume(Store, Protocol):
     def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
         """Write a durable file that only occupies space.
 
-        A piece is no longer used when the next piece is requested; its memory may be reused. Raises OSError (ENOSPC,
+        The caller may reuse the memory of a piece when this method requests the next piece. Raises OSError (ENOSPC,
         EDQUOT) if the space is exhausted.
         """
 

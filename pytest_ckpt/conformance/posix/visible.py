@@ -107,7 +107,9 @@ def _changed_later(clients: _Clients) -> int:
 
 
 def _changes(number: int) -> list[tuple[str, list[int]]]:
-    """Return the changes of a file in order, as (name of the change, versions of the file's pages after the change)."""
+    """Return the changes of file ``number`` in order, as (name of the change, the version of each page after the
+    change).
+    """
     length = _PAGES + number % 3
     new, again = [1] * length, [2] * length
     within = [*again[:5], 3, *again[6:]]

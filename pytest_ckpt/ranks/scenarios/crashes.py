@@ -384,7 +384,7 @@ class ByCopy:
     make: Callable[[Group], Engine]
 
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
-        """Do nothing, because the process has its own state."""
+        """Do nothing: the forked process creates its own state in `begin`."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
         """Copy the state and begin to change it. Return a function that writes the copy."""

@@ -1,8 +1,9 @@
 """Tiers: saves to the local tier without and during drains, then restores of the newest complete checkpoint.
 
-A drain copies a checkpoint from the local tier to the target. If there are several hosts, the last host then loses its
-local tier. A partner host sends back its copies of the lost files, and all ranks load from their local tiers. Copies
-are sent over the ranks' network, as in jobs, without the storage under test.
+A drain copies a checkpoint from the local tier to the target. With several hosts, a second part follows: each host
+sends copies of its files to a partner host. The last host loses its local tier, its partner sends the copies back, and
+all ranks load from their local tiers. The copies travel over the network between the ranks, as in jobs, and never reach
+the storage under test.
 """
 
 from __future__ import annotations

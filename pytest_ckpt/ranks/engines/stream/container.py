@@ -126,7 +126,7 @@ class FileImage:
         return views
 
     def _tensors_of(self, checkpoint: int) -> list[TensorKey]:
-        """Return the key of each tensor of the file for a checkpoint."""
+        """Return the keys that this file's tensors have in checkpoint ``checkpoint``."""
         numbers = range(self._first_tensor, self._first_tensor + len(self._container.records))
         return [TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number) for number in numbers]
 
