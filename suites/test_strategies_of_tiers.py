@@ -1,4 +1,4 @@
-"""Saves to a local tier whose checkpoints are copied to the target (drained): drains, restores, and the loss of a host."""
+"""Saves to a local tier that are copied to the target (drained): drains, restores, and the loss of a host."""
 
 from __future__ import annotations
 

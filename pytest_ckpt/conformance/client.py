@@ -141,7 +141,7 @@ class Client:
         process.stdout.close()
 
     def _started(self) -> None:
-        """Start the agent if necessary, and wait until it has connected. Raises NotRun if the agent does not connect."""
+        """Start the agent if necessary, and wait until it has connected. Raises NotRun if it does not connect."""
         if self._process is None:
             try:
                 self._listener = Listener(only_this_host=self._command[0] == sys.executable, ports=self._ports)

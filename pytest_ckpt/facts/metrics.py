@@ -66,8 +66,8 @@ RUN_GRADE = Metric("ckpt_run_grade_info", "Grade of the run; the value is 1. Onl
                    ("grade",))  # fmt: skip
 PLANNED = Metric("ckpt_operations_planned", "Number of saves or loads that the run measures.", _OPERATION)
 LIMIT = Metric("ckpt_operation_limit_seconds", "Time limit of a save or load, as planned.", _OPERATION, "seconds")
-RUNNING = Metric("ckpt_operation_running", "1 while ranks perform this operation; scenario is empty for the subject's "
-                 "own saves and loads.", (*_OPERATION, "scenario"))  # fmt: skip
+RUNNING = Metric("ckpt_operation_running", "1 while ranks perform this operation; scenario is the name of a pattern, "
+                 "and empty for the subject's own saves and loads.", (*_OPERATION, "scenario"))  # fmt: skip
 DONE = Metric("ckpt_operations", "Number of completed saves or loads.", _OPERATION, is_counter=True)
 MOVED = Metric("ckpt_moved_bytes", "Bytes of all completed saves or loads.", _OPERATION, "bytes", is_counter=True)
 SECONDS = Metric("ckpt_operation_seconds", "Time of the newest save or load, until its slowest rank has finished and, "
@@ -81,7 +81,7 @@ MEDIAN_RANK = Metric("ckpt_operation_median_rank_seconds", "Median time of the r
                      "without the commit.", _OPERATION, "seconds")  # fmt: skip
 PHASE = Metric("ckpt_operation_phase_seconds", "Time of the slowest rank in each phase of the newest save or load.",
                (*_OPERATION, "phase"), "seconds")  # fmt: skip
-STEPS = Metric("ckpt_steps", "Number of completed steps of other measurements of a subject.", ("subject", "step"),
+STEPS = Metric("ckpt_steps", "Number of completed steps of a subject's patterns.", ("subject", "step"),
                is_counter=True)  # fmt: skip
 STEP_SECONDS = Metric("ckpt_step_seconds", "Time of the newest step.", ("subject", "step"), "seconds")
 FAULTS = Metric("ckpt_integrity_faults", "Number of places in loaded checkpoints that differ from the saved data.",

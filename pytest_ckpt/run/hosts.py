@@ -213,7 +213,7 @@ def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
 
 
 def differences(here: TargetFacts, views: Iterable[TargetView]) -> list[str]:
-    """Return a sentence for each host that has another target, or another version of pytest-ckpt, than the controller."""
+    """Return a sentence for each host whose target or version of pytest-ckpt differs from the controller."""
     return [f"{view.host}: {', '.join(sentences)}" for view in views if (sentences := _differences(here, view))]
 
 

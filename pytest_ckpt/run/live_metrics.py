@@ -342,7 +342,7 @@ def _to_file(path: Path) -> Callable[[LiveMetrics], None]:
 
 
 class _FirstMessage(logging.Handler):
-    """Keeps the first log message of an export, which states why the export failed. Later messages are about retries."""
+    """Keeps the first log message of an export, which states why it failed. Later messages are about retries."""
 
     text = ""
 

@@ -148,7 +148,7 @@ class Layout:
         return self.subject().layout
 
     def subject(self, engine: str = DEFAULT_ENGINE, strategy: str = DEFAULT_STRATEGY) -> Subject:
-        """Return the subject (model, mode, engine, strategy) of a measurement. The subject does not contain the scale."""
+        """Return the subject (model, mode, engine, strategy) of a measurement. It does not contain the scale."""
         processes = self.processes if self.mode == "open" else None
         return Subject(model=self.model.name, mode=self.mode, processes=processes, engine=engine, strategy=strategy)
 

@@ -132,7 +132,7 @@ def test_a_series_that_is_too_short_shows_nothing_and_one_that_is_just_not_does(
     ],
 )  # fmt: skip
 def test_a_real_slowdown_is_found_through_noise(spread, slow, runs, share):
-    """In at least ``share`` of 300 noisy series, a slowdown is reported ``runs`` nights after its start, as documented."""
+    """In at least ``share`` of 300 noisy series, a slowdown is reported ``runs`` nights after its start."""
     rng = random.Random(5)
     found = [
         find_change(noisy(rng, 40, spread=spread) + noisy(rng, runs, spread=spread, slow=slow)) for _ in range(300)

@@ -46,7 +46,7 @@ def answered(call: Callable[[], Any]) -> tuple[int, str]:
 
 
 def uploaded(s3: Any, key: str, numbers: tuple[int, ...]) -> tuple[str, dict[int, str]]:
-    """Begin a multipart upload and send the parts ``numbers`` in this order; return (upload id, {part number: ETag})."""
+    """Begin a multipart upload, send the parts ``numbers`` in this order, and return (id, {part number: ETag})."""
     upload = s3.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
     return upload, {
         number: s3.upload_part(

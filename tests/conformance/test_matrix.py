@@ -1,4 +1,4 @@
-"""The fault matrix: each fault fails exactly the checks that the table lists for it. Without a fault, all checks pass."""
+"""The fault matrix: each fault fails exactly the checks that the table lists for it; without faults, all pass."""
 
 from __future__ import annotations
 

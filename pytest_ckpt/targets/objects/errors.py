@@ -140,7 +140,7 @@ def of_answer(status: int, data: bytes, action: str, place: str, hidden: Iterabl
 
 
 def of_connection(error: Exception, action: str, place: str) -> StoreError:
-    """Return a StoreError for a failed connection. All failures except TLS failures count as temporary (``may_pass``)."""
+    """Return a StoreError for a failed connection. Except for TLS, failures count as temporary (``may_pass``)."""
     if isinstance(error, TimeoutError):
         made = _store_error(errno.ETIMEDOUT, f"{action}: the endpoint did not answer in time", place)
     elif isinstance(error, ConnectionRefusedError):

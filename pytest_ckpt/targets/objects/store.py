@@ -429,7 +429,7 @@ class ObjectStore(StoreWithoutCache):
         return ObjectsCommitted(self._bucket, self._key(ref), phases, ref.commit)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Delete the marker, which another rank may have deleted already. Then delete this rank's objects, ``names``."""
+        """Delete the marker, unless another rank has deleted it. Then delete this rank's objects, ``names``."""
         self._bucket.delete(self._marker(ref))
         for name in names:
             self._bucket.delete(f"{self._key(ref)}/{name}")

@@ -108,7 +108,7 @@ class PosixTarget:
         )
 
     def check_may_be_filled(self) -> None:
-        """Raise UsageError if the directory is not writable or has more than 64 GiB of free space. Nothing is written."""
+        """Raise UsageError if the directory is not writable or has more than 64 GiB of free space. Write nothing."""
         with answering(self._name):
             watched(self._name, self._check_may_be_filled)
 
