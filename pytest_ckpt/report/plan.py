@@ -15,7 +15,7 @@ from pytest_ckpt.grading.scope import named
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.speed import misses_allowed
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
-from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
+from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS, PARTNER_CHECKPOINTS
 from pytest_ckpt.sizing.files import consolidated_files, files_of
 from pytest_ckpt.sizing.object_parts import MAXIMUM_PARTS, part_bytes
 from pytest_ckpt.sizing.steps import planned_steps
@@ -95,7 +95,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
                 if published and shards.scale == 1
                 else ""
             ),
-            *_save(planned, limits),
+            *_save(planned, limits, settings),
             *_deltas(planned),
             *_consolidated(planned),
             *objects_of(planned, settings),
@@ -140,7 +140,7 @@ def _deltas(planned: PlannedCheckpoint) -> Iterator[str]:
     )
 
 
-def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
+def _save(planned: PlannedCheckpoint, limits: ClusterLimits, settings: Settings) -> Iterator[str]:
     asks = planned.demand
     how = "drained " if planned.drains else "" if planned.strategy.blocks else "committed "
     within = format_seconds(asks.save_limit_seconds)
@@ -154,8 +154,8 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
     if planned.drains:
         yield (
             f"  train  loses at most {format_seconds(limit)} a save, to the local tier: blocked, slower steps, and the "
-            f"work at risk; 1 of {counted(planned.drains.every, 'save')} is drained, and the local tier stores "
-            f"{LOCAL_CHECKPOINTS} checkpoints, {format_bytes(LOCAL_CHECKPOINTS * planned.checkpoint_bytes)}"
+            f"work at risk; 1 of {counted(planned.drains.every, 'save')} is drained, and "
+            f"{_local_space(planned.checkpoint_bytes, settings)}"
         )
     elif not planned.strategy.blocks:
         yield (
@@ -181,6 +181,17 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
         depths.setdefault(format_bytes(memory), []).append(str(depth))
     after = "; ".join(f"{memory} with {', '.join(of)} in flight" for memory, of in depths.items())
     yield f"         after the ramp, memory for the largest rank: {after}"
+
+
+def _local_space(checkpoint_bytes: int, settings: Settings) -> str:
+    """Return a phrase on the space that the local tiers of all hosts need together."""
+    if settings.has_several_hosts:
+        return (
+            f"the local tiers of the hosts store {PARTNER_CHECKPOINTS} checkpoints, "
+            f"{format_bytes(PARTNER_CHECKPOINTS * checkpoint_bytes)}: half of them are copies for a partner host"
+        )
+    stored = LOCAL_CHECKPOINTS * checkpoint_bytes
+    return f"the local tier stores {LOCAL_CHECKPOINTS} checkpoints, {format_bytes(stored)}"
 
 
 def _confidence(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:

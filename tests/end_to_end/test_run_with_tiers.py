@@ -231,4 +231,11 @@ def test_the_plan_shows_the_rate_that_a_drain_needs(capsys: pytest.CaptureFixtur
     text = capsys.readouterr().out
     # The limit is 5.5 intervals of 9.28 min.
     assert "drained within 51 min: 1.86 GB/s" in text
-    assert "1 of 10 saves is drained" in text
+    assert "1 of 10 saves is drained, and the local tier stores 3 checkpoints, 17 TB" in text
+
+
+def test_the_plan_counts_the_copies_for_partner_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-hosts=h[1-64]:8"]
+    assert main(["plan", *words, TIERED, "--ckpt-strategy=local-tier=/mnt/nvme"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "store 4 checkpoints, 22.7 TB: half of them are copies for a partner host" in text
