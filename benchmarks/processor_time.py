@@ -32,7 +32,7 @@ from pytest_ckpt.sizing.stream_buffers import USUAL_BUFFERS_BYTES
 
 _SCALE = 0.02
 _SCALES = (0.004, 0.024)
-# With a fixed depth there is no ramp, which would write more bytes at the larger size.
+# A fixed depth prevents the ramp, which would write more bytes at the larger size.
 _OPTIONS = {"engine": "stream:depth=2", "model": "llama3-8b", "suite": "performance", "profile": "smoke"}
 
 

@@ -103,7 +103,7 @@ def main() -> None:
             count, bounds = found["projected"], found["arrays"] - found["projected"]
             shares = [f"{found[name] / count:.0%}" if count else "-" for name in ("held", "narrow")]
             held = f"{found['bounds held'] / bounds:.0%}" if bounds else "-"
-            print(f"  {kind:<10} {count:>4} of {found['arrays']} projected; 90 % interval holds the truth {shares[0]}, "
+            print(f"  {kind:<10} {count:>4} of {found['arrays']} projected; 90 % interval is correct {shares[0]}, "
                   f"narrower than {_NARROW} x {shares[1]}; bounds hold it {held}")  # fmt: skip
         kept[str(counts)] = of_kinds
     if asked.raw:

@@ -103,7 +103,7 @@ def test_a_multipart_upload_is_atomic(observation: Observation, maximum: float |
 
     Every large shard is saved in this way. The test sends parts out of order, sends some parts again, and ends a
     process before it completes its upload. An object that appears early, or contains a wrong part, is a damaged
-    checkpoint. If no listing shows an abandoned upload, nobody can remove the upload, and it occupies space
+    checkpoint. If no listing shows an abandoned upload, the upload cannot be removed, and it occupies space
     permanently.
     """
     return without_anomaly(observation, maximum)
@@ -222,7 +222,7 @@ def test_large_objects_are_complete_on_every_client(observation: Observation, ma
     help="A check of the object store failed",
 )
 def test_many_clients_find_a_checkpoint_concurrently(observation: Observation, maximum: float | None) -> Decision:
-    """When many clients look for one checkpoint at the same moment, all find it, and none is refused.
+    """If many clients look for one checkpoint at the same moment, all find it, and no request is refused.
 
     After a restart every rank of a job lists the checkpoint and reads its marker in the same second. The store may
     answer 503 at first. If the store still refuses the repeated requests, or shows only a part of the checkpoint, the

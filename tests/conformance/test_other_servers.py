@@ -119,7 +119,12 @@ def test_the_known_defects_are_found_and_nothing_else(known: Known) -> None:
     for asked in (ALL - known.not_asked - known.ends_it, *(frozenset({name}) for name in sorted(known.ends_it))):
         with known.start() as server:
             seen |= failed(
-                server.endpoint, sorted(asked), 60.0, server.environment, server.target, known.maximum_seconds
+                server.endpoint,
+                sorted(asked),
+                60.0,
+                server.environment,
+                server.target,
+                maximum_seconds=known.maximum_seconds,
             )
     text = "\n".join(f"{name}: {because}" for name, because in seen.items())
     assert known.fails.keys() <= seen.keys() <= known.fails.keys() | known.may_fail, text
