@@ -90,10 +90,18 @@ def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) 
     """Return ``met`` if the bytes in ``found`` are proven to come from the storage, else "not run".
 
     The result contains the kind of proof. If the kernel cannot count cached pages, timed reads during the subject's own
-    loads may prove that a drop of the caches works. The same drop preceded every load in ``found``.
+    loads may prove that a drop of the caches works. The same drop preceded every load in ``found``. If the target
+    declares that its clients do not cache, the proof by the subject's own loads supports the declaration.
     """
     if found.is_declared_cold:
-        return replace(met, basis="declared")
+        proof = prove_cold(cache) if cache else None
+        if proof is None or not proof.basis:
+            return replace(met, basis="declared")
+        line = (
+            "the loads of this requirement rest on the target's declaration that its clients do not cache reads; "
+            f"the measured loads support it: {proof.because}"
+        )
+        return replace(met, basis=proof.basis, detail=(*met.detail, line))
     resident = found.resident_fraction
     if resident is None and cache and prove_cold(cache).basis == "timed canary":
         return replace(met, basis="timed canary")

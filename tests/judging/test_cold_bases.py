@@ -331,6 +331,21 @@ def test_the_word_of_an_object_store_is_no_proof_where_it_may_be_certified(gates
     assert elsewhere.outcome == "met"
 
 
+@pytest.mark.parametrize(("name", "made"), [("FAILOVER", failed_over), ("UPGRADE", upgraded)])
+def test_a_proof_by_the_measured_loads_supports_the_declaration_during_commands(name, made):
+    """Without this proof, the gate table ``object`` rejects the declaration; with it, the requirement can be met."""
+    declared = dataclasses.replace(BLIND, is_declared_cold=True)
+
+    def verdict(cache):
+        measured = dataclasses.replace(made(resident_fraction=None, is_declared_cold=True), cache=cache)
+        return decide(REQUIREMENTS[name], measured, LIMITS, built_in("object"))
+
+    assert (verdict(declared).outcome, verdict(declared).reason) == ("not run", "unproven")
+    proven = verdict(dataclasses.replace(declared, by_other_hosts=True))
+    assert (proven.outcome, proven.basis) == ("met", "other client")
+    assert "rest on the target's declaration" in proven.detail
+
+
 COUNTED = dataclasses.replace(BLIND, probe="cachestat", resident_fraction=0.0, detail="")
 
 
