@@ -505,9 +505,9 @@ def _resident(operation: Operation) -> float:
 
 
 def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
-    """Return a line with {host: median of its ranks / median of all ranks}, slowest host first.
+    """Return a line with {host: median time per byte of its ranks / median of all ranks}, slowest host first.
 
-    The values are times per byte, and show whether all ranks of one host are slow. The list is empty for a single host.
+    A high value shows that all ranks of a host are slow, and not only one. The list is empty for a single host.
     """
     per_byte = {
         rank: seconds / count

@@ -1,4 +1,4 @@
-"""The tests have the same directories as the package.
+"""Each directory of tests has the name of a directory of the package, or is listed in ``OTHER_DIRECTORIES``.
 
 Shared code of tests is in tests/support. A test module imports no other test module.
 """

@@ -45,7 +45,7 @@ def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
 
 
 def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
-    """Return a phrase on whether the rate of consecutive saves would be an incident by the service level.
+    """Return a phrase: whether consecutive saves were so slow that the service level counts them as an incident.
 
     ``seconds`` are the times of the saves. ``size`` is the size of one save in bytes. ``contracted`` is the contracted
     rate in bytes/s, 0 if unknown.

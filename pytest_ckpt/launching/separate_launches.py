@@ -44,7 +44,7 @@ class LaunchOfCommands:
 
     ``words`` returns the pattern's commands from the settings: {command name: command}. ``fields`` is {field of the
     result: command name}. ``empty`` returns the result before the launch; it contains only the commands. ``after`` is
-    the field of the result for a command that ended after the ranks.
+    the field of the result that receives the run of the last command, if the command ended after the ranks.
     """
 
     name: Pattern

@@ -83,7 +83,7 @@ class Ramp:
     def _step(
         self, do: Operations, shard: RankLayout, content: Content, depth: int, number: int, step_bytes: int
     ) -> RampStep:
-        """Save and load a scratch checkpoint with ``depth`` requests in flight. Return the rates, on all ranks.
+        """Save and load a scratch checkpoint with ``depth`` requests in flight. Return the same rates on every rank.
 
         ``number`` is the number of the scratch checkpoint, ``step_bytes`` its size over all ranks.
         """

@@ -274,7 +274,7 @@ class Matrix:
 
 
 def matrix(document: Document) -> Matrix:
-    """Return the matrix of outcomes of requirements for checkpoints."""
+    """Return the table of outcomes: each requirement for each checkpoint, and the outcomes of behaviour checks."""
     behaviour = view.behaviour_ids(document)
     verdicts = document.get("requirements") or []
     of_checkpoints = [v for v in verdicts if v["id"] not in behaviour]

@@ -38,7 +38,7 @@ class FailureModel:
     because: str
 
     def failures_per_day(self, accelerators: int) -> float:
-        """Return the failures a day of a cluster: r1 N."""
+        """Return the mean number of failures per day in a cluster: r1 N."""
         return self.failures_per_accelerator_day * accelerators
 
     def mttf_seconds(self, accelerators: int) -> float:

@@ -56,9 +56,9 @@ def test_checkpoints_are_saved_loaded_compared_and_pass(run: Run) -> None:
 
 
 def test_a_small_checkpoint_is_read_with_a_few_requests_for_each_file(run: Run) -> None:
-    """A load sends at most 60 requests per file, although a rank has 195 tensors.
+    """A load sends at most 60 requests per file, and not one for each of a rank's 195 tensors.
 
-    Torch reads a file in about 25 ranges.
+    Torch reads a file in about 25 ranges, so the maximum leaves room.
     """
     measured = run.measurement(subject(run))
     gets = sum(r["sent"] for r in measured["requests"] if r["kind"] == "get")

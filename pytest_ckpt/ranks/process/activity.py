@@ -129,8 +129,8 @@ class Activity:
     def work(self) -> Iterator[None]:
         """Mark that this rank works during the ``with`` block, although the block is inside `wait`.
 
-        A call of an engine's library may contain both work and waits for other ranks. The complete call is then inside
-        `wait`, and those of its parts that are known to be work are inside `work`.
+        A call of an engine's library may contain both work and waits for other ranks. The engine then puts the whole
+        call inside `wait`, and its known parts of work inside `work`.
         """
         with self._marked(waiting=False):
             yield

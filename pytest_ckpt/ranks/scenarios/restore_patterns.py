@@ -99,8 +99,8 @@ def repeated_loads(
     """Load a checkpoint `LOADS_OF_A_PATTERN` times without cached data, then free the loader. Return the results.
 
     Only rank 0 has the complete results. ``names`` are the files that this rank reads. ``drop`` drops the cached data
-    of these files. In each load, all ranks together read ``bytes_each`` bytes of tensors. ``reads`` is a description of
-    a load for the report.
+    of these files. In each load, all ranks together read ``bytes_each`` bytes of tensors. ``reads`` describes the
+    files that each rank reads, for the report.
     """
     operations: list[Operation] = []
     checked, fault_count = 0, 0

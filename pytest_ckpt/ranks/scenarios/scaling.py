@@ -85,7 +85,7 @@ class ScalingScenario:
         self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", found=result))
 
     def _one(self, strategy: Strategy, index: int, of: _CountResults, *, is_saving_rank: bool) -> Integrity:
-        """Save, load and delete one checkpoint, and add the results to ``of``. Return the result of the comparison.
+        """Save, load and delete one checkpoint, and add its times to ``of``. Return the comparison of the loaded data.
 
         Only rank 0 has the complete result.
         """

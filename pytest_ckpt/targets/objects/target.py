@@ -195,7 +195,7 @@ class ObjectTarget:
         return self._facts(server, bucket.endpoint, bucket.region, may_connect=True)
 
     def place(self) -> AreaRef:
-        """Return the prefix of the target as an area (a location) without a run."""
+        """Return a reference to the prefix of the target. The reference belongs to no run."""
         return self._area(self._place, "", ())
 
     def create_area(self, run_id: str) -> AreaRef:

@@ -57,7 +57,7 @@ class _Before:
     )  # (offset, end, offset in the spool file; None: a hole)
 
     def missing(self, offset: int, end: int) -> list[tuple[int, int]]:
-        """Return the durable ranges between two offsets that are not saved yet, as (offset, end)."""
+        """Return the parts of the durable content between two offsets that are not in ``saved``, as (offset, end)."""
         parts = [(offset, min(end, self.size))]
         for begin, stop, _ in self.saved:
             parts = [
