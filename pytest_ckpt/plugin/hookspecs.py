@@ -130,8 +130,9 @@ def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -
     `pytest_ckpt_before_measure`. ``measurement.failure`` then contains the reason. If the hook raises an exception, the
     measurement fails: met requirements become "not run", and failed requirements remain failed.
 
-    The requirements FAILOVER, UPGRADE, SNAPSHOT and RESHAPED have separate launches. `pytest_ckpt_before_measure` and
-    this hook are called for these launches as well. ``measurement.patterns`` then contains the results of the launch.
+    The requirements FAILOVER, UPGRADE and SNAPSHOT, and RESHAPED with engine `dcp`, have separate launches.
+    `pytest_ckpt_before_measure` and this hook are called for these launches as well (once for all launches of
+    RESHAPED). ``measurement.patterns`` then contains the results of the launch.
     An exception then affects only the requirement of the launch. Example::
 
         import json
