@@ -47,7 +47,7 @@ class Check:
     @property
     def is_timed(self) -> bool:
         """Whether concurrent work on the target would change the value that the check measures."""
-        return self.limit is not None and self.needs == ""
+        return self.limit is not None
 
 
 CHECKS_OF_POSIX: tuple[Check, ...] = (

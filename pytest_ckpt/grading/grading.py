@@ -130,7 +130,8 @@ def conclude(
     """
     failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
     missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]
-    waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
+    # A waiver of a deselected test does not make a run complete, whatever the severity.
+    waived = [v for v in verdicts if v.outcome == "waived" and (v.severity == "required" or v.reason == "no test")]
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
     reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
     unmet = unmet_demands(gates.clients, clients or {})

@@ -106,7 +106,9 @@ def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> 
     """
     if rule is None:
         return asks
-    longer = drain_limit_seconds(rule, limits) / limits.interval_seconds
+    # Without drains, a save may take this time at full size.
+    save_seconds = asks.cluster_bytes / asks.cluster_save_bytes_per_second
+    longer = drain_limit_seconds(rule, limits) / save_seconds
     if not longer:
         raise UsageError(
             f"--ckpt-strategy=tiered:drain-every={rule.every} with "

@@ -98,6 +98,14 @@ def test_a_full_run_with_everything_met_gives_the_reason_for_its_certificate():
     assert [v.id for v in judgement.verdicts] == ALL
 
 
+@pytest.mark.parametrize("name", ["SAVE", "STRAGGLER"])
+def test_a_waiver_of_a_deselected_test_does_not_lead_to_a_certificate_even_of_an_advisory_one(name):
+    deselected = [dataclasses.replace(v, outcome="waived", reason="no test") if v.id == name else v for v in findings()]
+    judgement = judge_run(*run_of(), deselected)
+    assert (judgement.grade, judgement.exit_code) == ("not certified", 0)
+    assert judgement.reasons == (f"{name} was waived for {SUBJECT}: It is met.",)
+
+
 @pytest.mark.parametrize("deselected", ALL)
 def test_a_test_that_was_deselected_makes_the_run_incomplete_even_an_advisory_one(deselected):
     judgement = judge_run(*run_of(), findings(without=[deselected]))

@@ -51,6 +51,11 @@ def test_two_workers_that_want_one_check_make_it_once(context: LaunchContext, mo
     assert [o.trials for o in seen] == [1, 1]
 
 
+def test_checks_with_a_limit_in_seconds_run_alone_also_those_with_a_second_client() -> None:
+    timed = {c.requirement for c in (*checks_for("posix"), *checks_for("objects")) if c.is_timed}
+    assert {"STALE", "PUBLISH", "LIVE", "OBJECT-CROWD"} <= timed
+
+
 def test_other_checks_are_made_concurrently(context: LaunchContext, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = [c for c in checks_for("posix") if not c.needs and not c.is_timed][:2]
     both = threading.Barrier(2, timeout=30)

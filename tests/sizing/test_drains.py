@@ -76,6 +76,18 @@ def test_drains_reduce_the_demand_on_the_target_by_their_time_and_number():
     assert dataclasses.asdict(tiered).keys() == dataclasses.asdict(asked).keys()
 
 
+@pytest.mark.parametrize(("save_budget", "checkpoints_per_failure"), [(0.05, 20), (0.02, 20), (0.05, 10)])
+def test_the_planned_time_of_a_drain_is_its_limit_whatever_the_budget(save_budget, checkpoints_per_failure):
+    limits = limits_of(16_000, save_budget=save_budget, checkpoints_per_failure=checkpoints_per_failure)
+    rule = DrainRule(every=2, target_share=0.1)
+    shards = layout("llama3-405b", mode="full")
+    tiered = with_drains(demand(shards, limits, STRATEGY_OF["tiered"]), limits, rule)
+    assert tiered.save_limit_seconds == pytest.approx(drain_limit_seconds(rule, limits))
+    assert tiered.cluster_save_bytes_per_second == pytest.approx(
+        shards.cluster_bytes / drain_limit_seconds(rule, limits)
+    )
+
+
 @given(piece=st.integers(1, 1 << 30), request=st.integers(4096, 64 << 20), depth=st.integers(1, 256))
 def test_a_drain_has_as_much_in_flight_as_its_memory_takes(piece, request, depth):
     in_flight, bound = drain_depth(piece, request, depth), drain_buffers_bytes(request, depth)
