@@ -46,7 +46,7 @@ class Check:
 
     @property
     def is_timed(self) -> bool:
-        """Whether concurrent work on the target would change the value that the check measures."""
+        """Whether the check has a limit and needs no input. Such a check runs alone, to protect its value."""
         return self.limit is not None and self.needs == ""
 
 
