@@ -58,7 +58,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 class Watched:
-    """A run, and the names of the files on the run's target at the start of each save."""
+    """A run, and the names of its checkpoint directories on the target at the start of each save."""
 
     def __init__(self, runner: Runner, *options: str) -> None:
         first, log = runner.home / "first", runner.home / "watched"
