@@ -1,4 +1,7 @@
-"""A package imports only packages below it. Imports are read from syntax trees, including imports in functions."""
+"""A package imports only packages below it in the table of ARCHITECTURE.md.
+
+Imports are read from syntax trees, including imports in functions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every name quoted in a function's docstring exists in the code of its module, so renames reach docstrings."""
+"""Every name quoted in a function's docstring exists in the code of the function's module.
+
+After a rename, the test therefore finds docstrings with the old name.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A new requirement, check, pattern, model, engine or option needs only the steps in ARCHITECTURE.md.
 
-The tests add one of each to a copy of the project and change nothing else. If other code lists the names, a test fails.
+The tests add one of each to a copy of the project, and generate pages and expected texts again. Other files stay
+unchanged. If other code lists the names, a test fails.
 """
 
 from __future__ import annotations
@@ -168,7 +169,10 @@ def test_the_new_engine_saves_and_loads(tree, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.timeout(PATIENCE_SECONDS + 300)
 def test_every_fast_test_passes_with_one_more_of_each(tree):
-    """Runs the complete fast set in the copy. The next test runs only the tests in ``RELEVANT``."""
+    """Runs the fast set in the copy, except the tests in ``OF_THE_WHOLE_TREE``.
+
+    The next test runs only the tests in ``RELEVANT``.
+    """
     left_out = [f"--deselect={test}" for test in OF_THE_WHOLE_TREE]
     # More processes, beside those of the labs, would overload the machine: clients would not answer in time.
     found = python(tree, "-m", "pytest", "-q", "-n2", "--tb=short", "-p", "no:cacheprovider", *left_out)

@@ -82,7 +82,7 @@ class Projection:
     ``low`` and ``high`` are the bounds of the rate. ``median`` is None if the bounds differ by more than a factor of
     two, or if the measured rates show no ceiling. In these cases, ``unavailable_reason`` states the reason. Without a
     measured ceiling, ``low`` is at most the rate of the largest measured count, and ``high`` is at least the rate of
-    linear growth. A declared ceiling limits all three rates.
+    linear growth. A declared ceiling, or the network of the clients, limits all three rates.
 
     ``model`` is the model with the smallest ``leave_one_out_error``. To compute this error, each client count is left
     out of the fit in turn. The logarithm of its measured rate is then compared with the value of the fitted model. The

@@ -1,7 +1,7 @@
 """Compares two runs: changed settings, changed verdicts, changed operation times, the cost of encryption. Pure.
 
-The cost of encryption is the difference between a run with encryption and an otherwise equal run without encryption.
-The limit of 10 % is our own choice, because no published limit exists.
+The cost of encryption is the slowdown of a run with encryption, compared with an equal run without encryption. The
+limit of 10 % is our own choice, because no published limit exists.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]
 
 
 def _layout(subject: str) -> str:
-    """Return the first part of the text of a subject: the model and its layout, such as ``llama3-8b-full``.
+    """Return the layout from the text of a subject: the model with its mode, such as ``llama3-8b-full``.
 
-    The other parts are the engine and the strategy. A comparison lists these two as settings.
+    The remaining text names the engine and the strategy. A comparison lists both as settings.
     """
     return subject.partition("/")[0]
 
@@ -279,7 +279,7 @@ def _not_a_pair(off: Plain, on: Plain) -> Iterator[str]:
 
 
 def _unlike(off: Plain, on: Plain) -> Iterator[str]:
-    """Yield a sentence for each difference between two runs that affects operation times, except their encryption."""
+    """Yield sentences on the differences of options, clients and topology that affect the times of two runs."""
     options = {
         option.flag
         for option in OPTIONS

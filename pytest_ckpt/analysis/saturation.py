@@ -1,7 +1,8 @@
 """Saturation models: project the throughput of many clients from the rates of a few client counts. Pure.
 
-A model describes the rate of n clients as X(n) = a s(n). A shape s(n) is a model with chosen values of c, f and k. For
-small n, s(n) is about n. The results contain no randomness. The models are:
+A model describes the rate of n clients as X(n) = a s(n), in bytes a second. The factor a is the rate of one client. A
+shape s(n) is a model with chosen values of c, f and k. For small n, s(n) is about n. The results contain no randomness.
+The models are:
 
   linear       n
   ceiling      min(n, c): a fixed maximum rate of the storage
@@ -126,7 +127,7 @@ def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]
 
 
 def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Numbers]:
-    """Return two arrays for the best fits of all shapes: the weighted sums of squares, and the logarithms of a.
+    """Fit each shape to the means. Return (weighted sums of squared residuals, logarithms of the factor a).
 
     Both arrays have one element per shape. ``means`` and ``errors`` have one element per client count. ``shapes`` has
     one row per shape and one column per count.

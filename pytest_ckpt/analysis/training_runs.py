@@ -1,8 +1,8 @@
 """Simulates training runs from measured times: the time that each run spends on saves, lost work and restores.
 
-Pure: the same seed gives the same numbers. A simulated run consists of periods between failures. Each period begins
-with a restore, which is followed by training cycles. A cycle lasts one interval and ends with a save. A failure loses
-the work since the last save.
+Pure: the same seed gives the same numbers. A simulated run consists of periods between failures. Each period except the
+first begins with a restore. Training cycles follow. A cycle lasts one interval and ends with a save. A failure loses
+the work since the last save that survives the failure.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def on_command_line(option: Option) -> str:
 
 
 def roles_of(option: Option) -> list[Role]:
-    """Return the roles of an option that its description explains, as keys of `ROLES`.
+    """Return the roles (keys of `ROLES`) that the description of an option explains.
 
     The role "plan" means that a run fixes the value. If the option also has the role "limit", the role "plan" is left
     out, because the value can be changed when the run is judged again.

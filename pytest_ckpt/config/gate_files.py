@@ -29,8 +29,9 @@ _NEAR = "object-local"
 def settle(
     settings: Settings, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[Settings, Gates]:
-    """Return the settings, and the gate table for a target of this ``gate_kind``.
+    """Return (the settings, the gate table that the settings select).
 
+    ``gate_kind`` is the gate table that "auto" selects for the target.
     If the suites in the given settings are "auto", the returned settings contain the suites that the gate table
     requires.
     """
@@ -41,7 +42,8 @@ def settle(
 def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
     """Return the waivers in the file ``path``; empty without a file. Raises UsageError for an invalid file.
 
-    ``known`` maps each requirement of the run to its subjects. Each waiver must match one requirement and subject.
+    ``known`` maps each requirement of the run to its subjects. A waiver that names any other requirement or subject is
+    invalid.
     """
     if path is None:
         return ()

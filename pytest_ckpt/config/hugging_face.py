@@ -93,7 +93,7 @@ def from_config(given: ConfigFields) -> Numbers:
 
 
 class _Reading(ConfigFields):
-    """A configuration that adds the name of each field that is read to its set ``read``."""
+    """A configuration that records the names of all fields that were read, in the set ``read``."""
 
     def __init__(self, config: ConfigFields) -> None:
         self._config, self.read = config, set(_BESIDE)

@@ -226,8 +226,8 @@ def read_model(word: str, option: str, parallelism: Parallelism | None, optimize
 def _from_json(given: ConfigFields) -> Numbers:
     """Return {field of a model: value} for a config.json. Raises ValueError if the model cannot be counted.
 
-    `hugging_face` counts the families that it knows. transformers counts only the other families. A model of a known
-    family therefore has the same digest on hosts with and without transformers.
+    transformers counts only models that `hugging_face` cannot count. A model that `hugging_face` counts therefore has
+    the same digest on hosts with and without transformers.
     """
     try:
         return from_config(given)

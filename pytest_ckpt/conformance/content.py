@@ -59,8 +59,8 @@ def difference(
 
     ``offset`` is the offset of the read in the file. ``older`` is the previous content of the same range. ``whole`` is
     the complete content of the file, if known; it is used to recognise misplaced bytes. ``unit_bytes`` is the length of
-    each write; writes begin at multiples of this length (0: unknown). A fault that begins inside a write is reported as
-    a torn write.
+    each write; writes begin at multiples of this length (0: unknown). If a fault begins after the first sector of a
+    write, the kind is "torn write", except for flipped bits and a wrong length.
     """
     if seen == expected:
         return None
@@ -129,7 +129,7 @@ def _first_difference(seen: bytes, expected: bytes) -> int:
 
 
 def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, offset: int) -> tuple[str, str]:
-    """Return the kind of a fault and a description of the bytes, from the first wrong sector.
+    """Return (kind of the fault, description of the bytes). Both are derived from the first wrong sector.
 
     ``at`` is the offset of the first wrong byte within the read. ``offset`` is the offset of the read in the file.
     """

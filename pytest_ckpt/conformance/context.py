@@ -87,7 +87,7 @@ class CheckContext(Effort):
 
         A target that refuses to rename directories may also refuse to rename files. Only COMMIT.file requires that
         files can be renamed. In other checks, the refusal is therefore recorded as a fact, and ``old`` is removed.
-        Raises OSError for all other errors.
+        Raises OSError for all other errors, and if a target that can rename directories refuses to rename a file.
         """
         self.report_call("rename", str(new))
         try:

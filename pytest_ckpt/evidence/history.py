@@ -188,11 +188,11 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return (history lines with the values of the reports of their runs, sentences on problems).
+    """Return (history lines, sentences on problems). Each line contains the values of its run's report.
 
     If the directory of a run is missing, its line is kept unchanged. If the report of a run is invalid or does not
-    match its manifest, the run is left out. If line and report differ, the values of the report are used. A sentence
-    states each of these problems.
+    match its manifest, the run is left out. If line and report differ, the values of the report are used. Sentences
+    state these problems, and list directories of runs without a line.
     """
     runs = user_path(history, OPTION) / RUNS
     kept, notices, bare = [], [], 0

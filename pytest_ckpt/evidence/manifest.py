@@ -63,9 +63,9 @@ def write_manifest(directory: Path) -> None:
 
 
 def digests(directory: Path) -> dict[str, str]:
-    """Return {path below the directory: SHA-256} of all files. The manifest lists files with a digest.
+    """Return {path below the directory: SHA-256} of all files except the manifest and the signature.
 
-    The digest is empty for:
+    The manifest omits paths with an empty digest. The digest is empty for:
 
     - a file that is unreadable or larger than 256 MiB
     - an entry that is neither a file nor a directory (a link, a pipe)

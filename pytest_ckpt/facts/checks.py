@@ -46,7 +46,7 @@ class Check:
 
     @property
     def is_timed(self) -> bool:
-        """Whether concurrent work on the target would change the value that the check measures."""
+        """Return true if the check has a limit. It then runs alone, because concurrent work would change its value."""
         return self.limit is not None
 
 

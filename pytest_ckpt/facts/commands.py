@@ -30,7 +30,7 @@ class CommandRun:
     ``output`` depends on the end of the command:
 
     - A successful snapshot command: the last line of its standard output.
-    - A command that did not end: the reason.
+    - A command that did not end or could not be started: the reason.
     - Any other command: the end of its error output, or of its standard output if the error output is empty.
     """
 

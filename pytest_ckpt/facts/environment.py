@@ -28,8 +28,8 @@ class Streams:
 class HostNetwork:
     """The rates of one host's network, in bytes a second. If a rate is None, ``unavailable_reason`` is the reason.
 
-    - ``basis``: ``streams`` if TCP streams measured the rates, ``stated`` if the user gave the rates. The streams ran
-      between all pairs of hosts at the same time.
+    - ``basis``: ``streams`` if TCP streams measured the rates, ``stated`` if the user gave the rates. The streams
+      connect the hosts in a ring. All hosts send and receive at the same time.
     - ``over``: the addresses that the streams used.
     """
 

@@ -149,7 +149,8 @@ class StepDone:
     """All ranks have ended a step of an additional measurement, such as a pattern.
 
     The event only shows the progress of a run. ``index`` is the number of the step within its kind. ``step_seconds`` is
-    the time of the step. In the line of an event, the name ``seconds`` is the time of the event.
+    the time of the step. The field is not named ``seconds``, because ``events.jsonl`` stores the time of each event
+    under this name.
     """
 
     subject: Subject
@@ -172,7 +173,7 @@ class HostsWaited:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityCounted:
-    """The number of calls that made the saves of a subject durable, over all saves."""
+    """The counts of files, directories and commits that became durable, over all saves of a subject."""
 
     subject: Subject
     durability: Durability

@@ -200,7 +200,8 @@ class Resized:
 class SavePace:
     """The pace of saves that are slowed down, because the storage also serves other work.
 
-    - ``seconds``: the time over which each rank spreads its bytes: the time of an undisturbed save.
+    - ``seconds``: the time over which each rank spreads its bytes. A slowed-down save takes this time if the other work
+      does not delay it.
     - ``bytes``: the bytes of all tensors in one slowed-down save, over all ranks.
     - ``full_bytes``: the size of a checkpoint at scale 1.0.
     """
@@ -223,7 +224,8 @@ class NoisyNeighbour:
 
     - ``bytes``, ``neighbour_bytes``: the size of one save of the first job, and of one save of the second job.
     - ``save_seconds``, ``neighbour_save_seconds``: the measured saves of the first job, and of the second job.
-    - ``concurrent_bytes``: the total that the other job wrote during the measured saves of a job.
+    - ``concurrent_bytes``: the bytes that each job wrote during the measured saves of the other job, summed over both
+      jobs.
     - ``pace``: None in runs of earlier versions, which did not slow down saves.
     """
 
@@ -325,8 +327,8 @@ class ScaledOperation:
     """A save or load by some of the clients.
 
     The time ends when the slowest rank is done and, for a save, the checkpoint is committed. ``mapped_bytes`` are the
-    bytes to read in a load. ``resident_bytes`` is the part of these bytes that was in page caches before the load. They
-    are None if unknown.
+    bytes to read in a load. ``resident_bytes`` is the part of these bytes that was in page caches before the load. Both
+    counts are None if unknown.
     """
 
     seconds: NotNegative

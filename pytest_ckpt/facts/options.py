@@ -41,8 +41,8 @@ class Option(NamedTuple):
     - ``help``: the line of ``--help``. ``is_listed``: ``--help`` contains the line.
     - ``more``: additional sentences of the documentation.
     - ``parse``: the function of ``config.parsers`` that converts the text to the value.
-    - ``field``: the field of `Settings` that contains the value. If ``field`` is empty, the name of this field is
-      ``key``. If it is ``-``, `Settings` has no such field.
+    - ``field``: the name of the field of `Settings` that contains the value. If empty, the name is ``key``. ``-``:
+      `Settings` has no field for the option.
     - ``unset``: the value of the field if the option is not set.
     - ``example``: a value as a user writes it in a file.
 

@@ -85,8 +85,8 @@ class Step:
 class Pattern:
     """One save of a job. ``label`` is the name that the owner of the job chose.
 
-    ``omitted`` is {kind of call: number of calls that a replay leaves out}. ``read_bytes`` is the size of the reads
-    that moved the most bytes in the job's loads. It is 0 if no load was recorded.
+    ``omitted`` is {kind of call: number of calls that a replay leaves out}. ``read_bytes`` is the size of a read in the
+    job's loads; 0 if no load was recorded. If the sizes differ, it is the size whose reads moved the most bytes.
     """
 
     form: int

@@ -382,7 +382,7 @@ class RankSpan:
     seconds: float
 
     def is_unlike(self, controller_seconds: float) -> bool:
-        """Whether drift and delays of the controller cannot explain the difference to ``controller_seconds``.
+        """Whether the difference to ``controller_seconds`` exceeds the permitted drift and delay of the controller.
 
         If ``controller_seconds`` is 0 (unknown), the result is False.
         """

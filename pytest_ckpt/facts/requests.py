@@ -19,8 +19,8 @@ _STEP = 1.01
 class Requests:
     """The requests of one kind that all ranks sent to one endpoint for a subject.
 
-    - ``sent``: the number of all requests.
-    - ``again``: the number of requests that were repeated after 503, silence or a broken connection.
+    - ``sent``: the number of all requests, including repetitions.
+    - ``again``: the number of repetitions after temporary errors, such as 429, 503 or a broken connection.
     - ``busy``: the number of answers with 503 or 429.
     - ``waited_seconds``: the total time in which ranks waited before they repeated requests.
     - ``median_seconds``, ``p99_seconds``: exact to 1 %; None without answers. The time of a request ends with the last

@@ -212,7 +212,7 @@ class Settings:
 
     @property
     def includes_endurance(self) -> bool:
-        """Whether the run includes the suite "endurance": long series of saves, and saves on a full volume."""
+        """Whether the run includes the suite "endurance": long series of saves, and saves on a nearly full volume."""
         return "endurance" in self.suites
 
     @property

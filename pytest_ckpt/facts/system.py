@@ -22,7 +22,7 @@ class Fact:
     """One known fact in the description of a system.
 
     ``kind`` is the expected type, ``description`` the comment in the template. If a ``needed`` fact is missing, a
-    certificate states that the system is not described.
+    certificate lists this fact as not described.
     """
 
     name: str

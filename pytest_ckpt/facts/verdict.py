@@ -123,7 +123,7 @@ class Verdict:
     """The verdict on one requirement (``id``) and one subject. Requirement and subject identify the verdict.
 
     - ``margin``: the unused share of the limit, negative if the limit was missed; None without a numeric limit.
-    - ``reason``: a code of `REASONS`. A waived verdict keeps the code of the failure.
+    - ``reason``: a code of `REASONS`. A waived verdict keeps its code.
     - ``because``: one sentence for a person. ``detail`` has the lines that explain this sentence.
     - ``basis``: the kind of evidence, if a proof can use several kinds.
     - ``bound``, ``estimate``: conclusions about operations that were not measured.

@@ -170,10 +170,11 @@ def chosen_suites(
 def requirements_of_run(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[Requirement]:
-    """Return the requirements that a run judges: all requirements that the gate table does not switch off.
+    """Return the requirements that a run judges.
 
-    A requirement "where given" is included even if the run lacks its inputs, such as a second client. The verdict of
-    such a requirement states the missing inputs and does not affect the grade.
+    The gate table does not switch off these requirements, and the run measures them. A requirement "where given" is
+    included even if the run lacks its prerequisite, such as a fault command. The verdict of such a requirement states
+    the missing prerequisite and does not affect the grade.
     """
     return [
         r
@@ -247,10 +248,11 @@ def checkpoints_of_requirement(requirement: Requirement, plan: Plan) -> list[Pla
 
 
 def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject]) -> set[Subject]:
-    """Return the subjects with the blocking strategy "sync" that a run measures only for comparison.
+    """Return the subjects with the blocking strategy "sync" that a run needs for a comparison with other strategies.
 
     Only the suite "strategies" makes such comparisons. ``subjects`` are the judged subjects with any strategy. A
-    subject is in the result if a judged subject with another strategy has the same layout and engine.
+    subject is in the result if a judged subject with another strategy has the same layout and engine. The subjects in
+    the result may also be judged themselves.
     """
     if not settings.includes_strategies:
         return set()

@@ -1,4 +1,4 @@
-"""The forecast for the whole cluster: rates of more clients, the slowest of more ranks, a month of training.
+"""The forecast for the whole cluster: rates with more clients, times with more ranks, and a month of training.
 
 The forecast does not affect verdicts.
 """

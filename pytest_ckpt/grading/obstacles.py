@@ -1,4 +1,4 @@
-"""Obstacles to a certificate: before a run with their remedies, after the run as reasons. Pure.
+"""Obstacles to a certificate. Before a run, each has a remedy; after the run, each is a reason for the grade. Pure.
 
 A rehearsal is a run that cannot be certified because of its settings, for example a reduced scale.
 """
@@ -241,10 +241,10 @@ def _has_other_proof(settings: Settings) -> bool:
 
 
 def _needs_measured_proof(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> bool:
-    """Whether COLD is required, and the inputs of the run provide no proof of COLD.
+    """Whether COLD is required and has no proof, for a target that declares that its clients do not cache.
 
-    A proof is the target's declaration if the gate table accepts it. Several hosts, or the declared size of the
-    client's caches, also provide a proof.
+    If the gate table accepts declarations, the declaration is a proof. Other proofs require several hosts, or the
+    declared size of the client's caches.
     """
     given = settings.has_several_hosts or settings.client_cache_bytes is not None
     return "declared" not in gates.cold_bases and not given and requires_cold(settings, gates, catalogue)

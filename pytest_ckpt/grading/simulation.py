@@ -33,7 +33,7 @@ class SimulationRules:
     - ``restart_seconds``: the time to restart the job after each failure.
     - ``arrivals``: when failures occur.
     - ``interval_seconds``: the time between saves. If None, the interval of the cluster is used.
-    - ``takes_best``: use the interval with the least loss, by Daly.
+    - ``takes_best``: use the interval with the least loss, by Daly, and ignore ``interval_seconds``.
     """
 
     runs: int

@@ -1,4 +1,4 @@
-"""Decisions on requirements on a target's behaviour, from the result of one check. Pure."""
+"""Decides requirements on a target's behaviour from the result of one check. Pure."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ def _clients_cannot(
 
     ``needed`` is the rate that all hosts must reach together, in bytes per second. A host must reach a part of this
     rate: the share of its ranks in the bytes of all ranks. The highest rate of a host is its rate without storage, or
-    the rate of its fastest save or load (``kind``) if that rate is higher. ``pattern`` are loads with other bytes for
-    each rank.
+    the rate of its fastest save or load (``kind``) if that rate is higher. If the late load is part of a pattern,
+    ``pattern`` is the result of this pattern, with its own bytes for each rank.
     """
     of_host = ranks_by_host(measurement)
     rank_bytes = pattern.rank_bytes if pattern else measurement.rank_bytes
@@ -81,7 +81,7 @@ def too_slow_clients(
     """Return "not run" for a late save or load if the clients cannot reach the rate ``needed``, else None.
 
     ``needed`` is the rate of all ranks together, in bytes per second. ``late`` is the sentence on the late operation.
-    If the ranks read other bytes than in the measurement's own loads, ``pattern`` contains these loads.
+    If the late load is part of a pattern, ``pattern`` is the result of this pattern.
     """
     cannot = _clients_cannot(measurement, kind, needed, pattern)
     if not cannot:

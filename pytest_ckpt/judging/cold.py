@@ -86,8 +86,9 @@ def prove_cold(cache: CacheFacts) -> Proof:
 def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
     """Return a sentence for each mount with a cache that the kernel's count of cached pages does not include.
 
-    If a process serves a mount (FUSE), the kernel drops and counts only its own pages. The target's mount and the
-    mounts below the target are examined. Loads by other hosts need no count.
+    If a process serves a mount (FUSE), the kernel drops and counts only its own pages. If a process serves the target's
+    mount, only this mount is reported; otherwise the mounts below the target are examined. Loads by other hosts need no
+    count.
     """
     counted = [cache for cache in caches if cache is not None and _rests_on_count(cache)]
     served = {f"this mount ({kind})"} if is_served_by_process(kind) else set()
@@ -212,7 +213,8 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
 def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Proof:
     """Return the conclusion from the bytes that each host moved between a save and its load.
 
-    Loads are proven to be uncached if these bytes displaced every earlier file from the clients' caches.
+    On each host, these bytes must be at least `VOLUME_FACTOR` times the size of the host's memory and of the client's
+    caches. Then they displaced every earlier file, and the loads are proven to be uncached.
     """
     if client_cache_bytes is None:
         because = "the size of caches on the clients' disks was not stated (--ckpt-client-cache)"
@@ -249,9 +251,9 @@ def _helps(repeated: Sequence[float], first: Sequence[float]) -> bool:
 
 
 def _caches_more(reads: CanaryReads) -> bool:
-    """Return whether a second read saves a clearly larger share of the time on the other client than on this client.
+    """Return whether the speed-up of a second read is clearly larger on the other client than on this client.
 
-    The other client's saving is compared with the larger saving of two pairs of reads on this client.
+    The speed-up on the other client is compared with the larger speed-up of two pairs of reads on this client.
     """
     theirs, first = reads.client_own_seconds, reads.other_client_seconds
     if not theirs or not _faster(theirs, first):

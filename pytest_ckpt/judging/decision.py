@@ -94,7 +94,7 @@ def failed_by(failure: Failure) -> Decision:
 def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
     """Return "not run" for a measurement without all planned saves, or without all planned loads (``kind``).
 
-    The decision states why they were not measured.
+    The decision states why the missing operations were not measured.
     """
     if measurement.failure:
         return ended_before(measurement.failure)

@@ -192,7 +192,7 @@ def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
     """Return the names of the facts that a function uses as parameters.
 
     Raises TypeError for an unknown name or a wrong type. Types are compared as text, without imports. A parameter may
-    have no type, or the type of the fact or None.
+    have no type, the type of the fact, or this type with ``| None``.
     """
     names = tuple(inspect.signature(function).parameters)
     for name in names:

@@ -87,11 +87,15 @@ def lost(because: str, detail: Sequence[str]) -> Decision:
 
 
 def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) -> Decision:
-    """Return ``met`` if the bytes in ``found`` are proven to come from the storage, else "not run".
+    """Return ``met`` with the kind of proof if the loads in ``found`` are proven to be uncached, else "not run".
 
-    The result contains the kind of proof. If the kernel cannot count cached pages, timed reads during the subject's own
-    loads may prove that a drop of the caches works. The same drop preceded every load in ``found``. If the target
-    declares that its clients do not cache, the proof by the subject's own loads supports the declaration.
+    ``cache`` has the facts on the subject's own loads.
+
+    - If the target declares that its clients do not cache, the declaration is the proof. If ``cache`` has a proof for
+      the own loads, this proof supports the declaration, and the result contains its kind.
+    - If the kernel counted cached pages, the count is the proof.
+    - Otherwise, timed reads in ``cache`` may prove that a drop of the caches works. The same drop preceded every load
+      in ``found``.
     """
     if found.is_declared_cold:
         proof = prove_cold(cache) if cache else None
@@ -120,7 +124,7 @@ def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) 
 
 
 def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -> Decision | None:
-    """Return the decision for a pattern whose ranks ``failure`` ended early; None without a failure."""
+    """Return the decision for a pattern that ``failure`` ended early; None without a failure."""
     if failure is None:
         return None
     if not is_decided_in(failure, pattern):

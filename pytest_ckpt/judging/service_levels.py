@@ -1,11 +1,10 @@
 """Service levels by NVIDIA's requirements for AI clouds, reported in addition to the limits. Pure.
 
-The service levels do not affect verdicts. A run is too short for a share of a month, and it may have fewer clients than
-the contract.
+The service levels do not affect verdicts. A run is much shorter than a contract, and it may have fewer clients.
 
 Source: NVIDIA, Requirements for AI Clouds, v2.4:
 
-- It is an incident if the rate is below 85 % of the contracted rate for 5 minutes.
+- A rate below 85 % of the contracted rate for 5 minutes is an incident.
 - 99.9 % of operations have no stall over 60 s.
 - Acknowledged data survive any single failure.
 """
@@ -25,10 +24,11 @@ _NAME = "service level of NVIDIA"
 
 
 def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
-    """Return the lowest mean rate in any 5 minutes of saving, in bytes/s; None if all saves took less than 5 minutes.
+    """Return the lowest mean rate in any 5 minutes of saving, in bytes/s.
 
-    ``seconds`` are the times of consecutive saves of ``size`` bytes. The time between saves is left out, because no
-    data are written between saves. The rate within a save is assumed to be constant.
+    ``seconds`` are the times of consecutive saves of ``size`` bytes. The result is None if their sum is less than 5
+    minutes. The time between saves is left out, because no data are written between saves. The rate within a save is
+    assumed to be constant.
     """
     ends = [0.0, *itertools.accumulate(seconds)]
     if ends[-1] < WINDOW_SECONDS:
@@ -45,7 +45,7 @@ def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
 
 
 def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
-    """Return a phrase: whether consecutive saves were so slow that the service level counts them as an incident.
+    """Return a phrase that states whether consecutive saves were an incident by the service level.
 
     ``seconds`` are the times of the saves. ``size`` is the size of one save in bytes. ``contracted`` is the contracted
     rate in bytes/s, 0 if unknown.

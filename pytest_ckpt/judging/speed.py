@@ -187,7 +187,7 @@ def _bound(
 
 
 def _estimate(operations: Sequence[Operation], wanted: Assurance) -> TimeEstimate | None:
-    """Return the estimated time that the share of operations in ``wanted`` does not exceed.
+    """Return an estimate of the time that the share ``wanted.share`` of all operations does not exceed.
 
     Return None if measured times are only upper bounds, if operations moved different amounts of data, or if there are
     too few operations.

@@ -1,7 +1,7 @@
 """Waivers: failures that a buyer has accepted, each with requirement, subject, reason and end date. Pure.
 
-A waived requirement is marked as waived everywhere. A waiver changes the exit code, but never the grade: a run with a
-waived required requirement is not certified.
+A waived requirement is marked as waived everywhere. A waived requirement no longer causes the exit code of a failed or
+incomplete run. A run with a waived required requirement is not certified.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ends the remaining processes of a run on its own host: ``python -m pytest_ckpt.launching.host_sweep [SECONDS]``.
+"""Ends the remaining processes of a run on this host: ``python -m pytest_ckpt.launching.host_sweep [SECONDS]``.
 
 A mark in the environment of every process identifies the run. The sweep is started by the launcher, or by a rank that
 has lost its controller. A rank passes SECONDS. The sweep then waits for this time and ends only processes of the rank's

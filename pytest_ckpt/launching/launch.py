@@ -174,7 +174,7 @@ def store_command(directory: Path, redactor: Redactor, command: list[str], envir
 
 @dataclass(kw_only=True, slots=True)
 class StartedRanks:
-    """A started launch. ``numbers`` is {connection: rank}.
+    """A started launch. ``numbers`` maps a connection to the number of the rank that opened it.
 
     ``waiting`` contains the connections of ranks that wait for a job.
     """

@@ -88,7 +88,7 @@ class LaunchContext:
     def end_remaining_processes(self) -> str:
         """End the remaining processes of the run on all its hosts.
 
-        Return an empty text if no process of the run can still write, else the reason why one may.
+        Return the reason why a process of the run may still write; an empty text if there is no such process.
         """
         if stuck := end_marked(self.run_id):
             pids = ", ".join(map(str, stuck))

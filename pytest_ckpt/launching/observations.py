@@ -450,11 +450,13 @@ class Observations:
         return "" if second.command else fault_of_second_mount(Path(second.directory), self._context.run_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
-        """Return ``seen``, or "not run" if an earlier check reported that the target no longer works.
+        """Return ``seen``, or "not run" if an earlier check has already reported that the target no longer works.
 
-        The observation becomes "not run" under these conditions. ``seen`` and the earlier check have the same fatal
-        error, such as EIO, and a test of the target also fails. The test is necessary because a full volume may accept
-        files again after EIO. If ``seen`` contains trials, it is returned unchanged.
+        The result is "not run" if all of these conditions hold:
+
+        - ``seen`` has the same fatal error as the earlier check, such as EIO.
+        - A test of the target also fails. A full volume that accepts files again passes this test.
+        - ``seen`` contains no trials.
         """
         if seen.errno not in _ENDS or not self._has_ended(check):
             return seen

@@ -44,7 +44,10 @@ def job_of(context: LaunchContext, processes: int, task: Task) -> Job:
 
 
 class EventsOfLaunch:
-    """Appends the events of a launch to the run's event file, each with the seconds since the start of the launch."""
+    """Appends events of separate launches to the run's event file.
+
+    Each event has the seconds since this object was created.
+    """
 
     def __init__(self, context: LaunchContext, observer: Observer) -> None:
         self._context, self._observer = context, observer

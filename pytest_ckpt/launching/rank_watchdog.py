@@ -279,9 +279,9 @@ class RankWatchdog:
     def waits_for(self) -> str:
         """Return a sentence on the rank for which the launch waits.
 
-        If all ranks have started, this rank is the one without progress for the longest time. The sentence states "no
-        progress" only after two equal reports of the rank. After a single report, the sentence states the age of the
-        report.
+        If all ranks have started, this rank is the one without progress for the longest time. The sentence states the
+        time without progress only after two equal reports of the rank. After a single report, the sentence states the
+        age of the report. If reports are overdue, the sentence states the time since the last report.
         """
         now = time.monotonic()
         if missing := self._processes - len(self._ranks):

@@ -65,7 +65,7 @@ class ScratchDirectory:
 
 
 def _remove_unless_locked(directory: Path) -> None:
-    """Remove a directory of this user, unless a process has locked it or its file system does not support locks."""
+    """Remove a directory of this user if no process has locked it and its file system supports locks."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:

@@ -136,8 +136,7 @@ class LaunchWithCommands:
     def run(self) -> None:
         """Run the launch and fill ``found``.
 
-        At the end, even after an interruption, wait until a command that is still required, such as the repair, has
-        ended.
+        Even after an interruption, wait until the commands that must still run, such as the repair, have ended.
         """
         context, settings = self._context, self._context.settings
         task = dataclasses.replace(

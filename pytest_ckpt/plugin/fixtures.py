@@ -42,6 +42,7 @@ def ckpt_target(pytestconfig: pytest.Config) -> Path:
 def bench(request: pytest.FixtureRequest) -> Measurements:
     """The measurements of the session. ``bench.measurement(subject)`` returns the measurement of a subject.
 
-    The first call launches the ranks for the subjects of all selected tests.
+    If the subject has not been measured, the call launches the ranks. The launch also measures each other subject of
+    the selected tests that needs the same number of ranks.
     """
     return measurements(request.session)

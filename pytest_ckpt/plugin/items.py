@@ -43,7 +43,7 @@ class SuiteFile(pytest.File):
     """A test file of ``suites/``. Its tests are created from the run's catalogue, without an import of the file."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the tests of this suite: one for each requirement of the suite that is in the run, and each subject."""
+        """Yield the tests of this suite: one for each pair of a requirement in the run and a subject."""
         for requirement in self.config.stash[RUN].catalogue.values():
             if not requirement.plugin and _place_of(requirement)[0].stem == self.path.stem:
                 yield from _items_of(requirement, self)
@@ -57,7 +57,7 @@ class PluginFile(pytest.File):
     """
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the tests of this file: one for each requirement of the file that is in the run, and each subject."""
+        """Yield the tests of this file: one for each pair of a requirement in the run and a subject."""
         for requirement in self.config.stash[RUN].catalogue.values():
             if requirement.plugin and _place_of(requirement)[0] == self.path:
                 yield from _items_of(requirement, self)
@@ -159,7 +159,7 @@ class RequirementItem(pytest.Item):
 
 
 def carry(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Attach a test's decision to its pytest report."""
+    """Attach a test's result to its pytest report."""
     if report.when == "call" and _CARRIED in item.stash:
         hang(item.stash[_CARRIED], report)
 
@@ -167,7 +167,7 @@ def carry(item: pytest.Item, report: pytest.TestReport) -> None:
 def measurements(session: pytest.Session) -> Measurements:
     """Return the measurements of the session.
 
-    The first requested measurement launches the ranks for the subjects of all selected tests.
+    A launch measures every subject of the selected tests that needs the same number of ranks.
     """
     stash = session.config.stash
     if _MEASUREMENTS not in stash:

@@ -128,8 +128,8 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
 def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
     """If the command line names no tests, select all suites. Otherwise replace the suites' module names by their paths.
 
-    ``suites`` are the suites of plugins; they are selected as well. In a checkout of pytest-ckpt, the suites of the
-    checkout are used.
+    ``suites`` are the suites of plugins. They are selected only if the command line names no tests. In a checkout of
+    pytest-ckpt, the suites of the checkout are used.
     """
     ours = resources.directory("suites")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
@@ -155,7 +155,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
-    """Until pytest ends, print the reason for a wait during which nothing else was printed for some time."""
+    """Until pytest ends, print the reason for a wait if nothing was printed for some time."""
     lines = TerminalLines(config)
     if lines.is_shown:
         telling = contextlib.ExitStack()

@@ -60,7 +60,11 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Gen
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Open a run if there is a target; otherwise do nothing. Called last, after all plugins are loaded."""
+    """Open a run if there is a target. Called last, after all plugins are loaded.
+
+    Raises pytest.UsageError if the command line has options of pytest-ckpt without a target, or if the run cannot be
+    opened.
+    """
     given = {o.ini_name: written(config.getoption(o.ini_name)) for o in _OWN}
     ini = {o.ini_name: config.getini(o.ini_name) or None for o in _OWN}
     if not (given["ckpt_target"] or ini["ckpt_target"] or given["ckpt_config"] or ini["ckpt_config"]):

@@ -249,7 +249,7 @@ class Plugins(LaunchHooks):
             pass
 
     def after(self, measurement: Measurement) -> None:
-        """Call `pytest_ckpt_after_measure` of every plugin with a copy of the measurement, even if one of them fails.
+        """Call `pytest_ckpt_after_measure` of every plugin with a copy of the measurement, even if a plugin fails.
 
         After the last plugin, the first failure is raised as HookFailed.
         """

@@ -36,7 +36,7 @@ _MAXIMUM_PROCESSES, _MAXIMUM_CHECKPOINTS = 16_384, 4_000
 class DisclosedSettings:
     """One invocation of mlpstorage, described by its metadata and summary. A missing fact is None or empty.
 
-    ``command`` is ``run``, or a command that does not measure (``datasize``, ``datagen``). ``changed_parameters`` are
+    ``command`` is ``run``, or a command that does not measure, such as ``datasize``. ``changed_parameters`` are
     the names of overridden parameters; None if overrides are not recorded. ``slots`` contains the number of processes
     of each host.
 
@@ -345,7 +345,8 @@ def _as_number(text: str) -> Any:
 def _between(value: Any) -> float | None:
     """Return the configured pause between operations in seconds; None if ``value`` gives no number.
 
-    As in DLIO, a negative pause counts as positive. A random distribution counts by its mean.
+    As in DLIO, a negative pause counts as positive. A table with only a mean counts as this mean. A random
+    distribution gives None.
     """
     if isinstance(value, dict) and not _varies(value):
         value = value.get("mean")

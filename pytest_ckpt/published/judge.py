@@ -42,9 +42,9 @@ RULES_SCHEMA = "pytest-ckpt/rules/1"
 class ResultTree:
     """The results below a directory, and messages about files that belong to no result.
 
-    ``run_count`` is the number of run directories, except those of the commands ``datasize`` and ``datagen``.
-    ``sizing_count`` is the number of directories of these commands. ``training_count`` is the number of runs of other
-    benchmarks.
+    ``sizing_count`` is the number of directories of commands that do not measure, such as ``datasize``. ``run_count``
+    is the number of all other run directories. ``training_count`` is the number of runs of other benchmarks, which
+    ``run_count`` includes.
     """
 
     results: tuple[Result, ...]

@@ -57,9 +57,9 @@ def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]
 
 
 def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
-    """Return a sentence if all loads after some load are clearly faster than all loads before; otherwise empty.
+    """Return a sentence if, from some load on, every load is clearly faster than every earlier load; otherwise empty.
 
-    At least two slower loads are needed, because a single slow load is an outlier.
+    At least two earlier loads are needed, because a single slow load is an outlier.
     """
     best, at = 0.0, 0
     for split in range(_MINIMUM_SLOW, len(loads)):
@@ -168,8 +168,8 @@ class NetworkReads:
 def combine_runs(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
     """Return one result for each system and layout.
 
-    Runs that save and runs that load are combined. Copies of a run count once. ``top`` is the directory below which the
-    runs were found; names of systems are relative to it.
+    Runs that save and runs that load are combined. Within a result, copies of a run count once. ``top`` is the
+    directory below which the runs were found; names of systems are relative to ``top``.
     """
     groups: dict[tuple[str, str, str], list[tuple[Run, list[Message]]]] = {}
     seen: dict[tuple[str, tuple[float, ...]], Run] = {}

@@ -1,7 +1,7 @@
 """The rules for checkpointing submissions to MLPerf Storage, applied to published results. Pure (no I/O).
 
 Source: Rules.md of MLPerf Storage, commit 0366ccf (sections 1, 2.1 and 4, table 3), and its checkpointing/README.md for
-the metrics. Numbers and names are from the rules. A rule is met only if the files prove it.
+the metrics. Rule numbers and rule names are from this source. A rule is met only if the result's files prove it.
 
 The two editions of the rules (`EDITIONS`) differ in rule 4.3.4. In round v3.0 a violation of this rule was only a
 warning, because no checkpointing invocation recorded an accelerator. Pull request 848 of mlcommons/storage made the

@@ -101,7 +101,8 @@ def received_between(counters: Counters, begin: float, end: float, began: float,
 def dropped_between(saving: Counters, loading: Counters) -> bool | None:
     """Return whether each loading host dropped its page cache between two invocations; None if not recorded.
 
-    ``saving`` and ``loading`` are the counters of the invocation that saved and of the one that loaded.
+    ``saving`` contains the counters of the invocation that saved; ``loading`` contains the counters of the invocation
+    that loaded.
     """
     if not loading or not set(loading) <= set(saving):
         return None

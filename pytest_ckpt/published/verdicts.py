@@ -37,9 +37,11 @@ TimeOutcome = Literal["met", "failed", "met as far as recorded", "not known"]
 class RecordedTime:
     """The outcome of the saves, or of the loads, of a result.
 
-    The outcome is ``met as far as recorded`` if the slowest process met the limit in all operations in which it is
-    known. ``known`` is the number of these operations. In the other operations, no recorded time exceeds the limit. The
-    verdict of the requirement is then "not run".
+    An operation is known if the exact time of its slowest process is known. ``known`` is the number of known
+    operations. If the outcome is ``met`` or ``failed``, ``known`` is the number of all operations.
+
+    The outcome is ``met as far as recorded`` if all known operations met the limit, and no recorded time of the other
+    operations exceeds the limit. The verdict of the requirement is then "not run".
     """
 
     kind: OperationKind
@@ -131,9 +133,9 @@ def _of_known(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return an undecided verdict, with the confidence bound and the estimate of the operations with known times.
+    """Return the undecided ``verdict`` with the confidence bound and the estimate from operations with known times.
 
-    ``verdict`` is the undecided verdict. The bound and the estimate are None if no operation has a known time.
+    If no operation has a known time, the bound and the estimate are None.
     """
     lines = [line for line in verdict.detail.splitlines() if not line.startswith(HOW_SURE)]
     known = tuple(filter(_is_known, measurement.of_kind(kind)))
@@ -240,7 +242,7 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
 def _cold(result: Result) -> str:
     """Return sentences on the clients' caches.
 
-    They state the submission rule on caches and which data may have been cached.
+    The sentences state the submission rule on caches, and the data that may have been cached.
     """
     listed = ["DLIO neither drops caches nor checks their content."]
     readings = readings_of(result)

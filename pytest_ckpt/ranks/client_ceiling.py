@@ -114,7 +114,7 @@ class CeilingSearch:
     options: EngineOptions
 
     def run(self) -> tuple[ClientCeiling, ...]:
-        """Return the client ceilings of all hosts on rank 0; an empty tuple on other ranks."""
+        """On rank 0, return the client ceiling of every host; on other ranks, return an empty tuple."""
         makes, compares = self._rates()
         # The engine's memory can be returned only now, because `_rates` kept a reference to the engine.
         _return_free_memory()
@@ -133,7 +133,7 @@ class CeilingSearch:
     def _rates(self) -> tuple[dict[str, float], dict[str, float]]:
         """Return (rates of generating data, rates of comparing data), each as {host: bytes per second}.
 
-        On other ranks than rank 0, both are empty.
+        On ranks other than rank 0, both dictionaries are empty.
         """
         content = content_of(self.task, self.shard)
         engine = cast(
@@ -149,7 +149,7 @@ class CeilingSearch:
         return makes, compares
 
     def _best(self, work: Callable[[], int]) -> dict[str, float]:
-        """Return {host: highest rate over all rounds} in bytes per second on rank 0, and {} on other ranks.
+        """On rank 0, return {host: highest bytes per second over all rounds}; on other ranks, return {}.
 
         ``work`` runs for one round and returns the number of bytes that this rank has generated or compared.
         """

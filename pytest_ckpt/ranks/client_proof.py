@@ -62,8 +62,8 @@ class ClientProof:
     def try_fsync(self, moment: Moment) -> None:
         """Write and fsync an extra file on the target, and record the effect of the fsync.
 
-        The effect is the number of bytes of the file that the kernel has not written back. ``moment`` is the time of
-        the trial within the measurement. If the store does not use fsync, do nothing.
+        The effect is the number of bytes that the kernel has not written back before and after the fsync. ``moment`` is
+        the time of the trial within the measurement. If the store does not use fsync, do nothing.
         """
         if not hasattr(self.store, "fsync_counts"):
             return
@@ -75,7 +75,7 @@ class ClientProof:
         self._fsyncs.append(FsyncEffect(rank=self.group.rank, host=self.group.host, moment=moment, **asdict(counts)))
 
     def joined(self) -> ClientProofs:
-        """Return the combined evidence of all ranks on rank 0, and an empty record on other ranks."""
+        """On rank 0, return the combined evidence of all ranks; on other ranks, return an empty record."""
         host = self.group.host
         calls = interposed_calls()
         # If fsync has its effect, calls that a profiler intercepts are only disclosed (`start_hooks`).

@@ -345,8 +345,8 @@ class Content:
     An instance uses at most 10 MiB, and 1 MiB for each thread that compares data.
 
     ``compressible`` is the share of zeros in every page; it serves to test the data reduction of an array. If
-    ``constant``, all pages of all checkpoints are equal. A comparison of both speeds shows whether the content affects
-    the array.
+    ``constant``, all pages of all checkpoints are equal. If saves of constant content and of usual content differ in
+    speed, the content affects the array.
 
     ``tensors`` are the number types of a rank's tensors. If given, pages compress like tensors of these types. A page's
     place contains the number of the tensor in a field of ``tensor_bits`` bits. All processes that generate or compare

@@ -69,11 +69,11 @@ if TYPE_CHECKING:
 class CountedLoads:
     """Performs the loads that count as the subject's results.
 
-    If there are more loads than checkpoints, loads repeat them. ``loader`` creates a loader for another rank's shard;
-    None if ranks cannot load other shards. ``drop`` drops the cached data of the files that this rank will read next.
-    ``take_in`` is called with the result of every load. If ``lends_memory``, a rank has enough memory for a shard that
-    is larger than its own. If ``knows_bytes``, files have the sizes of the layout. Then the number of bytes that passed
-    through a cache is known.
+    If there are more loads than checkpoints, checkpoints are loaded repeatedly. ``loader`` creates a loader for another
+    rank's shard; None if ranks cannot load other shards. ``drop`` drops the cached data of the files that this rank
+    will read next. ``take_in`` is called with the result of every load. If ``lends_memory``, a rank has enough memory
+    for a shard that is larger than its own. If ``knows_bytes``, files have the sizes of the layout. Then the number of
+    bytes that passed through a cache is known.
     """
 
     group: Group
@@ -93,9 +93,9 @@ class CountedLoads:
         host has written and read, because the rank's own host has not cached these files. If a load reads a chain of
         deltas, return (False, ()).
 
-        The moved bytes of a host are the minimum that the host saved and loaded between two uses of a checkpoint. They
-        are returned on rank 0 if two conditions are met. First, a count of cached pages cannot prove that loads are
-        uncached. Second, the files have the sizes of the layout. In all other cases, the tuple is empty.
+        The moved bytes of a host are the minimum that the host saved and loaded between two uses of a checkpoint. Rank
+        0 returns them if two conditions are met. First, a count of cached pages cannot prove that loads are uncached.
+        Second, the files have the sizes of the layout. In all other cases, the tuple is empty.
         """
         order = [kept[number % len(kept)] for number in range(count)]
         wants_another = self.cache.wants_proof or self.group.spans_hosts
@@ -176,7 +176,7 @@ class MeasurementLoop:
         self._found = LoopResults()
 
     def run(self) -> None:
-        """Measure saves and loads, compare the loaded bytes, and remove the files unless the task keeps them.
+        """Measure saves and loads, and compare the loaded bytes. If the task does not keep the files, remove them.
 
         If the run's directory was replaced, raises ReplacedError instead of any other error.
         """
@@ -345,7 +345,7 @@ class MeasurementLoop:
     def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
         """Run a ramp, which tries several numbers of requests in flight.
 
-        Return the best number and the rates of the ramp. Wrong bytes in loads of the ramp are added to the results.
+        Return the chosen number and the rates of the ramp. Wrong bytes in loads of the ramp are added to the results.
         """
         from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
 

@@ -60,9 +60,9 @@ class RankOperation:
     ``returned_seconds`` ends when the job could continue, ``staged_seconds`` ends when the job could change its state.
     ``copying_seconds`` is the part of these two times in which the state was copied in memory.
 
-    ``resident`` describes the files before a load: (bytes in the page cache, all bytes). ``stalled_seconds`` is the
-    maximum time for which a load waited for its own comparison instead of the storage. ``starved_seconds`` is the time
-    in which a thread was ready to run but no CPU was free.
+    ``resident`` describes the files before a load: (bytes in the page cache, all bytes). ``stalled_seconds`` is an
+    upper bound of the time for which a load waited for its own comparison instead of the storage. ``starved_seconds``
+    is the time in which a thread was ready to run but no CPU was free.
     """
 
     seconds: float
@@ -147,9 +147,9 @@ def _last(seconds: Iterable[float | None]) -> float | None:
 def summed(
     pairs: Sequence[tuple[DurabilityProof | None, CommitProof | None]], *, saves: int, commits: int
 ) -> Durability:
-    """Return how many files, names and commits were made durable in ``saves`` saves and ``commits`` commits.
+    """Return the counts of files and directories that became durable in ``saves`` saves and ``commits`` commits.
 
-    ``pairs`` contains (proof of files and names, proof of commits) for every rank.
+    ``pairs`` contains (proof of files and their names, proof of the commit) for every save on every rank.
     """
     proofs = [durability for durability, _ in pairs if durability]
     # If a save ended with names pending, the directory of each such rank must still be synced.
@@ -242,9 +242,9 @@ class Operations(Checkpoints):
 
         Each rank with ``is_saving_rank`` saves its own files. If ``role`` is not ``counted``, ``at`` identifies the
         save, and the save's time is added to the stage ``stage``. ``meanwhile`` runs concurrently on this rank. Its
-        argument is an event that is set when the save has ended. ``content`` is the number of the content, by default
-        the checkpoint's number. If ``is_reported``, rank 0 reports the start of the save. ``training`` runs during the
-        save, as soon as the job may continue.
+        argument is an event that is set when the save has ended. ``content`` is the number from which the content is
+        generated, by default ``checkpoint``. If ``is_reported``, rank 0 reports the start of the save. ``training``
+        runs during the save, as soon as the job may continue.
         """
         at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
         with self.stage("content", at.at("content")):
@@ -419,7 +419,7 @@ class Operations(Checkpoints):
         self._group.wait()
 
     def durability(self) -> Durability | None:
-        """Return on rank 0 how many files, names and commits were made durable. Return None elsewhere.
+        """Return on rank 0 the counts of files, directories and commits that became durable. Return None elsewhere.
 
         Only saves that count as the subject's results are included.
         """
@@ -503,7 +503,7 @@ class Operations(Checkpoints):
         return operation
 
     def faults(self, checks: Iterable[Comparison], checkpoint: int) -> list[Fault]:
-        """Return the faults in ``checks``, to which this rank's number and host are added.
+        """Return the faults in ``checks``, with this rank's number and host.
 
         ``checks`` are this rank's comparisons of a checkpoint.
         """

@@ -1,4 +1,4 @@
-"""The ramp: a search for the number of requests in flight with the highest useful rate.
+"""The ramp: a search for the smallest number of requests in flight that is nearly as fast as the best number.
 
 The ramp runs before a subject's first save. Scratch checkpoints are saved and loaded with several numbers of requests
 in flight, in descending and then ascending order. All ranks take part. Each step saves a scratch checkpoint, evicts it
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, slots=True)
 class Ramp:
-    """Finds the best number of requests in flight.
+    """Finds the number of requests in flight for the measured saves and loads.
 
     ``store`` is separate from the subject's store. Therefore requests of the ramp are not counted as requests of the
     subject. ``fault_count`` and ``faults`` describe the wrong bytes in loads of scratch checkpoints.
@@ -54,7 +54,7 @@ class Ramp:
     faults: list[Fault] = field(default_factory=list)
 
     def run(self) -> RequestDepth:
-        """Return the best number of requests in flight, and the measured rates for every number that was tried."""
+        """Return the chosen number of requests in flight, and the measured rates for every number that was tried."""
         layout = self.task.layout(self.ramp.scale)
         shard = layout.rank(self.group.rank)
         do = Operations(self.group, self.activity, self.task.subject, shard, self.store, rule=self.task.files)

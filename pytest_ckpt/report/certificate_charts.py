@@ -84,7 +84,9 @@ def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int
 def slow_ranks(
     operations: Sequence[Operation], rank_bytes: Sequence[int] = (), hosts: Mapping[int, str] | None = None
 ) -> str:
-    """Return a sentence that lists the slow ranks. The rank that was slow most often comes first.
+    """Return a sentence that lists up to 4 slow ranks, and the count of the others.
+
+    The rank that was slow most often comes first.
 
     In an operation, a rank is slow if its time per byte exceeds 1.5 times the time per byte of the median rank. Without
     ``rank_bytes``, times are compared instead of times per byte.
@@ -398,7 +400,7 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int
 
 
 def _without_overlap(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
-    """Return those of the cluster sizes that can be written below the axis without overlap.
+    """Return the cluster sizes that can be written below the axis without overlap.
 
     ``cluster_size`` is placed first, then the other sizes from the largest to the smallest.
     """
@@ -434,7 +436,7 @@ def _lost(cluster: Mapping[str, Any]) -> float:
 
 
 def cluster(sizes: Sequence[view.Document], cluster_size: int, forecasts: Sequence[view.Document] = ()) -> Markup:
-    """Return a chart that shows, for each checkpoint, the largest cluster for which its times are fast enough.
+    """Return a chart of the largest cluster for which each measurement's times are fast enough.
 
     ``forecasts`` are projections from fewer clients. Each projection is drawn as a bar.
     """

@@ -1,7 +1,7 @@
 """Charts as SVG. All functions are pure: they convert plain values to a string, and escape all text.
 
 Charts can be read without color: saves are dots, loads are diamonds, operations over a limit are crosses, and a legend
-names every series. Line charts over cluster size share their frame, grid and labels.
+names every series. `Frame` draws the grid and the labels that several line charts have in common.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def phase_names(operations: Sequence[Operation]) -> list[str]:
 
 
 def phase_shares(operations: Sequence[Operation]) -> dict[str, float]:
-    """Return {phase: share of the phase in the total time}. The time of an operation is that of its slowest rank."""
+    """Return {phase: share of the phase in the total time}. Each operation counts with its slowest rank's time."""
     spent = {n: sum(_phases(o).get(n, 0.0) for o in operations) for n in phase_names(operations)}
     whole = sum(spent.values()) or 1.0
     return {name: seconds / whole for name, seconds in spent.items()}

@@ -236,7 +236,7 @@ def _next_of_missing(verdict: Document) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """The worst outcome of one requirement for one checkpoint.
+    """The worst outcome of one requirement, for one checkpoint or for all behaviour checks of the requirement.
 
     ``outcome`` is empty if the requirement does not apply to the checkpoint.
     """

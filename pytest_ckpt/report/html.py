@@ -94,10 +94,10 @@ def listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 def rates_of_hosts(
     ran: Mapping[str, object], hosts: Sequence[Mapping[str, object]] | None
 ) -> list[tuple[str, str, HostRate, HostRate]]:
-    """Return (host, ranks, save rate, load rate) of each host. If no network rate is known, return an empty list.
+    """Return (host, ranks, save rate, load rate) of each host that has both rates.
 
     A rate is a `HostRate`, which also contains the rate of the host's network. If there are many hosts, they are sorted
-    by save rate, the lowest first.
+    by save rate, the lowest first. If no network rate is known, return an empty list.
     """
     networks = networks_of(hosts or ())
     if not networks:
@@ -292,10 +292,10 @@ def _is_signed(document: view.Document) -> bool:
 
 
 def _ceiling(document: view.Document) -> str:
-    """Return the rates that may limit the clients, as text.
+    """Return, as text, the rates that the clients cannot exceed: content rates, then network rates.
 
-    The first rate is the rate at which the slowest host generates and compares content without storage. The second rate
-    is the lowest network rate of a host.
+    The content rates are the rates at which the slowest host generates and compares content without storage. The
+    network rates are the lowest rates of a host's network.
     """
     rates = [*_content_rates(document), *_network_rates(document)]
     return "; ".join(rates) or "unknown, so the client may have been the limit"

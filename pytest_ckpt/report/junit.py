@@ -73,10 +73,7 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
 
 
 def _requests(measured: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one sentence for each endpoint and kind of request.
-
-    The sentence describes the requests of a measurement.
-    """
+    """Yield a sentence on the requests of a measurement for each endpoint and kind of request."""
     for row in measured.get("requests") or ():
         seconds = [row.get(name) for name in ("median_seconds", "p99_seconds", "slowest_seconds")]
         times = ", ".join("-" if each is None else f"{each:.6f}" for each in seconds)

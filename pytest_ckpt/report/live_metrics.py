@@ -100,9 +100,10 @@ class RunEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """A message from the controller to the reporting process, as one line. Exactly one field is set.
+    """A message from the controller (pytest's process) to the reporting process, sent as one line.
 
-    If ``is_end`` is set, the run has ended.
+    A message contains ``run`` or ``verdict``, or ``is_end`` is true because the run has ended. With ``is_end``, ``end``
+    is the result of the run; None if the run ended without a report.
     """
 
     run: RunFacts | None = None
@@ -285,11 +286,11 @@ class _Families:
 
 
 def otlp_data(run: RunFacts, samples: Sequence[Sample]) -> MetricsData:
-    """Return the samples as data of the OpenTelemetry SDK, with the same names as in the OpenMetrics file.
+    """Return the samples as data of the OpenTelemetry SDK.
 
-    A collector that writes to Prometheus appends the unit and ``_total`` to a metric name that lacks them. As a result,
-    a metric has the same name in the data of a collector and in the file. So one dashboard can show both sources.
-    Counters are cumulative from the start of the run.
+    Names contain the unit, but not the suffix ``_total`` of counters. A collector that writes to Prometheus appends
+    ``_total``. Prometheus then has the names of the OpenMetrics file, so one dashboard can show both sources. Counters
+    are cumulative from the start of the run.
     """
     from opentelemetry.sdk.metrics import export  # noqa: PLC0415 - an extra
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415

@@ -127,7 +127,11 @@ def print_page(page: str) -> bytes:
 
 
 def _loaded() -> Any:
-    """Import and return WeasyPrint. If a library is missing, raises UsageError with the name of the library."""
+    """Import and return WeasyPrint.
+
+    Raises UsageError if WeasyPrint, a library of the system or all fonts are missing. Also raises UsageError if
+    WeasyPrint is older than `OLDEST`.
+    """
     try:
         # If a library is missing, WeasyPrint prints a long explanation to standard output. If fonts are missing, it
         # warns, and Pango would crash later.

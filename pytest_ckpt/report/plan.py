@@ -195,10 +195,10 @@ def _local_space(checkpoint_bytes: int, settings: Settings) -> str:
 
 
 def _confidence(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Yield lines on what the planned operations prove about all saves and loads, if they meet the limit.
+    """Yield lines on the share of all saves and loads that the planned operations prove to meet the limit.
 
-    The planned operations prove, with a given confidence, that a given share of saves and of loads meets the limit. If
-    the user requires no confidence (``assurance``), yield nothing.
+    ``settings.assurance`` contains the share and the confidence that the user requires. Without it, yield nothing. The
+    first line states how many of the planned operations must meet the limit for this proof.
     """
     if not (wanted := settings.assurance):
         return
@@ -224,10 +224,10 @@ def _required_operations(planned: PlannedCheckpoint, wanted: Assurance) -> str:
 
 
 def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
-    """Return a sentence on all saves and loads of a run: their number, bytes and maximum time.
+    """Return a sentence on all saves, loads and additional steps of a run: their number, bytes and maximum time.
 
-    The maximum time is the time of the run if each save and load just meets its limit. If the run measures no saves and
-    loads, return an empty text.
+    The maximum time is the total time of these steps if each step just meets its limit. If the run measures no saves
+    and loads, return an empty text.
     """
     if not plan.runnable or not settings.measures:
         return ""
@@ -259,7 +259,7 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
 def _additional_steps(steps: Sequence[Steps]) -> str:
     """Return a phrase on the additional steps of a run: their number and, if known, their bytes.
 
-    Additional steps are all steps except the subject's saves and loads.
+    Additional steps are all steps except the subjects' own saves and loads.
     """
     others = [s for s in steps if s.kind not in {"save", "load"}]
     if not others:

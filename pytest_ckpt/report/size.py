@@ -30,7 +30,7 @@ Cell = tuple[str, "Callable[[Mapping[str, Any]], str]"]
 
 
 def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Settings) -> dict[str, Any]:
-    """Return all requirements, the rules and the formulas in plain JSON types."""
+    """Return all demands on the storage, the rules and the formulas in plain JSON types."""
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",
@@ -51,14 +51,14 @@ def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Set
 def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]:
     """Return a dictionary with the document's field ``table``.
 
-    The field contains a published table and, for each row, our derived requirements.
+    The field contains a published table. Each row also contains the demand that this program derives for the row.
     """
     words = {"name": table.name, "title": table.title, "source": table.source}
     return {"table": {**words, "rows": [to_plain(row) for row in rows]}}
 
 
 def size_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the requirements as lines of text: tables, then the rules and the formulas."""
+    """Return the demands on the storage as lines of text: tables, then the rules and the formulas."""
     lines = ["What clusters need from storage for checkpoints. No run was made."]
     for heading, cells, rows_of in _tables(document):
         head, *rows = _table(rows_of, cells)
@@ -74,7 +74,7 @@ def size_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def size_sections(document: Mapping[str, Any], curves: Sequence[SizeRow]) -> list[PageSection]:
-    """Return the requirements as the sections of a page; ``curves`` are the rows of the chart."""
+    """Return the demands on the storage as the sections of a page; ``curves`` are the rows of the chart."""
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     sections = []

@@ -191,7 +191,9 @@ def next_steps(document: Document) -> dict[str, str]:
 class Conclusion:
     """The conclusion from the measured saves or loads of one subject about all saves or loads of this subject.
 
-    ``bound`` and ``estimate`` are fields of the verdict on the requirement SAVE or LOAD. One of the fields may be None.
+    The verdict on the requirement SAVE or LOAD contains ``bound`` and ``estimate``. ``bound`` states the share of all
+    operations that is proven to meet the limit. ``estimate`` states the time that most operations do not exceed. One of
+    the two fields may be None.
     """
 
     kind: str

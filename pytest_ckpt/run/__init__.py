@@ -1,1 +1,1 @@
-"""Opens and closes a run. All checks are performed before the run is opened."""
+"""Opens and closes a run. The preflight checks the conditions of the run before the run is opened."""

@@ -3,8 +3,8 @@
 Conftests and plugins execute in pytest's process and could alter verdicts. So pytest's process only writes the facts
 and a draft of the report. Then it starts ``python -I``, which ignores Python's environment variables, the current
 directory and the user's packages. This isolated process judges the facts with the code of ``pytest-ckpt judge``. It
-reports every verdict that differs from the draft. It also writes report, certificate, JUnit file, digests and
-signature.
+reports every verdict of the draft that contradicts the facts. It also writes report, certificate, JUnit file, digests
+and signature.
 """
 
 from __future__ import annotations
@@ -194,7 +194,10 @@ def judged(directory: Path, closing: CertifyRequest) -> Document:
 
 
 def _contradictions(draft: ReadDocument, document: ReadDocument) -> Iterable[str]:
-    """Yield a sentence for each verdict in the draft that contradicts the verdict derived from the facts."""
+    """Yield a sentence for each verdict in the draft that contradicts the verdict derived from the facts.
+
+    A draft verdict "not run" contradicts no other verdict.
+    """
     derived = {(v["id"], v["subject"]): v for v in document["requirements"]}
     for verdict in draft["requirements"]:
         there, name = verdict["outcome"], f"{verdict['id']} of {verdict['subject']}"

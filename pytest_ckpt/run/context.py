@@ -43,8 +43,9 @@ class RunContext(LaunchContext):
     describes hosts, target and versions. ``system`` is the vendor's description of the storage. ``catalogue`` contains
     all requirements, including the plugins' requirements.
 
-    A start is one pytest invocation of a run. ``own_suites`` and ``own_hosts`` belong to this start. In a resumed run,
-    ``settings`` contain the suites of all starts.
+    A start is one pytest invocation of a run. ``own_suites`` and ``own_hosts`` belong to this start. A resumed run has
+    two contexts. In the context of this start, ``settings`` contain only the suites of this start. In the context for
+    the report (`OpenRun.combined`), ``settings`` contain the suites of all starts.
     """
 
     started: str
@@ -86,7 +87,7 @@ class RunContext(LaunchContext):
         return [str(c.subject) for c in checkpoints_of_requirement(requirement_ids, self.plan)]
 
     def is_open(self, subject: Subject) -> bool:
-        """Return whether no start (pytest invocation) of the run has completed all measurements of a subject."""
+        """Return whether measurements of a subject are missing after all starts (pytest invocations) so far."""
         return str(subject) in self.lacking or not (self.directory / "measurements" / f"{subject.slug}.json").exists()
 
     def observed(self, check: str) -> bool:

@@ -166,8 +166,8 @@ def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
 def engines(settings: Settings) -> Finding:
     """Return a finding on the engines that can run here.
 
-    For the engine ``stream``, the finding also states whether ``stream`` writes the same file containers as the
-    installed torch.
+    If the engine ``stream`` is chosen and torch is installed, both should write the same file containers. If their
+    containers differ, the finding states the first difference.
     """
     runs = [spec.name for spec in BUILT_IN if is_installed(spec)]
     runs += [spec.name for spec in settings.engines if spec.owner and is_installed(spec)]

@@ -71,9 +71,9 @@ def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
 
 
 def _read_bundle(stated: str) -> str:
-    """Return the absolute path of a certificate bundle. All hosts must have the bundle at this path.
+    """Return the absolute path of a file of TLS certificates. All hosts must have the file at this path.
 
-    Raises UsageError if the file contains no certificate.
+    Raises UsageError if the file cannot be read or contains no TLS certificate.
     """
     path = user_path(stated, CA_BUNDLE)
     try:

@@ -3,8 +3,13 @@
 If a host had a local directory at the target's path, the run would measure that host's own disk.
 
 After the inspection, the ranks wait, blocked in a read on their connections. If the first launch of the run needs the
-same number of ranks, the waiting ranks perform this launch; otherwise the ranks end. In three cases the ranks do not
-wait: workers of pytest-xdist measure, a plugin has a hook around launches, or a scheduler could delay another launch.
+same number of ranks, the waiting ranks perform this launch; otherwise the ranks end. The ranks do not wait in four
+cases:
+
+- The launcher is not the mpiexec of Open MPI or of Hydra.
+- A scheduler could delay another launch while ranks wait.
+- Workers of pytest-xdist measure.
+- A plugin has a hook around launches.
 """
 
 from __future__ import annotations
@@ -213,7 +218,10 @@ def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
 
 
 def differences(here: TargetFacts, views: Iterable[TargetView]) -> list[str]:
-    """Return a sentence for each host whose target or version of pytest-ckpt differs from the controller."""
+    """Return a sentence for each host whose target or version of pytest-ckpt differs from the controller's.
+
+    A host without write access to the target also differs.
+    """
     return [f"{view.host}: {', '.join(sentences)}" for view in views if (sentences := _differences(here, view))]
 
 

@@ -1,7 +1,7 @@
 """Reports live metrics in a separate process.
 
 The process reads operations from ``events.jsonl`` and receives verdicts from the controller (pytest's process). During
-the run, neither the ranks nor the controller wait for this process. The process has the lowest CPU priority. If the
+the run, neither the ranks nor the controller wait for its reports. The process has the lowest CPU priority. If the
 disk is full or the endpoint does not answer, the process prints one warning and retries every 30 s.
 """
 
@@ -108,7 +108,7 @@ def _is_installed(library: str) -> bool:
 class MetricsReporter:
     """The controller's handle of the process that reports metrics.
 
-    Only `end` waits for the process, for about 10 s at most.
+    `end` waits for the process, for about 10 s at most. `send` waits only if it must kill the process, for at most 1 s.
     """
 
     def __init__(self, context: RunContext) -> None:

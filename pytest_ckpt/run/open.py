@@ -52,13 +52,14 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenRun:
-    """The controller's data of an open run.
+    """The data of an open run in the controller (pytest's process).
 
     ``notices`` are sentences for the user. ``began`` is the monotonic time at which opening began. ``cache_visibility``
     states whether cached pages of the target can be counted. Closing ``serving`` ends the embedded server; ``serving``
     is closed after the target was cleaned. ``waiting`` is the launch whose ranks inspected their hosts and now wait for
     measurements; None if no ranks wait. ``locks`` contains a lock that excludes other starts (pytest invocations) from
-    the report directory. ``of_all_starts`` is the context of a resumed run; None if the run has one start.
+    the report directory. ``of_all_starts`` is the context for the report of a resumed run; None if the run has one
+    start.
     """
 
     context: RunContext

@@ -120,8 +120,8 @@ def check(
 ) -> Preflight:
     """Check settings, target, space, launcher, hosts and memory; return the results.
 
-    Raises one UsageError with all errors. An error of the target or of the gates is raised immediately, because later
-    checks depend on target and gates.
+    Raises one UsageError with all independent errors. Errors of engines, target, gate table, plan and waivers are
+    raised immediately, because later checks depend on them.
 
     ``probe`` is a directory for logs. If ``probe`` is given, the ranks are started once, without torch, to inspect
     their hosts. If ``then_wait`` is given, these ranks then wait for their measurements. Closing the stack
@@ -398,7 +398,7 @@ def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> Posi
 
 
 def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> None:
-    """Raise UsageError unless every host has its own local tier with enough space."""
+    """Raise UsageError if a host has no local tier, shares the local tier, or has too little space in it."""
     place = f"{_LOCAL} {settings.local_tier}"
     own = "Make the directory on every host that ranks are on, each on a disk or in memory of the host itself."
     if unavailable := [f"{view.host}: {view.unavailable_reason}" for view in seen.tiers if view.unavailable_reason]:

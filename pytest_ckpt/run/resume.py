@@ -2,9 +2,9 @@
 
 A run can consist of several invocations of pytest, called starts. A complete measurement is kept if its conditions are
 the same, whether it passed or failed. So users cannot choose among results by interrupting a run. Incomplete
-measurements are repeated; their finished operations still count. Measurements under other conditions are reported and
-repeated. Conditions are compared separately for each subject and each check, because the suites of a run may use
-different hosts.
+measurements are repeated. If one of their finished saves or loads exceeded its limit, the requirement stays failed.
+Measurements under other conditions are reported and repeated. Conditions are compared separately for each subject and
+each check, because the suites of a run may use different hosts.
 """
 
 from __future__ import annotations
@@ -133,9 +133,10 @@ class Resumption:
 
 
 def read_earlier(directory: Path, locks: contextlib.ExitStack) -> EarlierRun:
-    """Return the run of a report directory. Raises UsageError.
+    """Return the run of a report directory.
 
-    The run is locked against other starts (pytest invocations) until ``locks`` is closed.
+    The run is locked against other starts (pytest invocations) until ``locks`` is closed. Raises UsageError if the
+    directory contains no run of this version, was changed, or belongs to a run in progress.
     """
     if not (directory / SESSION).is_file():
         raise UsageError(
@@ -288,7 +289,10 @@ def archive(earlier: EarlierRun, resumption: Resumption) -> None:
 
 
 def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]:
-    """Remove the files that a killed start left on the target; return a sentence for each remaining file."""
+    """Remove the files that a killed start left on the target; return a sentence for each remaining file.
+
+    If a process of this start cannot be ended, remove nothing and return an empty list.
+    """
     area = earlier.area
     # A server that the start ran itself has ended with it.
     if earlier.is_closed or area is None or area.access.embedded or end_marked(area.run_id):

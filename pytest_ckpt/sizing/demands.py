@@ -98,7 +98,7 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizeRow:
-    """The requirements of one model on one cluster, in bytes, seconds, and bytes a second.
+    """The demand of one model and one cluster on the storage, in bytes, seconds, and bytes a second.
 
     Rates are for the whole cluster, except ``node_bytes_per_second`` and ``accelerator_bytes_per_second``.
     """
@@ -166,7 +166,7 @@ class StorageTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableDemand:
-    """A row of a published table, and the requirements of one model for the row's number of accelerators.
+    """A row of a published table, and the demand of one model on the storage for the row's number of accelerators.
 
     The row's rates meet the limits of sync saves and of loads up to ``sufficient_up_to_accelerators``.
     """

@@ -385,7 +385,7 @@ def _name(pattern: str, rank: int, number: int, count: int) -> str:
 
 
 def _size_of_other_file(pattern: Pattern, number: int, rank_bytes: int, total: int) -> int:
-    """Return the size in a replay of a recorded file that is not part of the layout.
+    """Return the replayed size of a recorded file that is not part of the layout.
 
     A small file keeps its recorded size. The size of a file that is removed during the save is scaled like the sizes of
     large files.

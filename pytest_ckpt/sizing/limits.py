@@ -128,8 +128,8 @@ class StatedLimits:
     """Limits that the user's options state, at full size; 0 if not stated.
 
     ``save_bytes_per_second`` and ``load_bytes_per_second`` are the maximum rates that the vendor declares.
-    ``assurance`` is the required confidence that all saves and loads meet the limits. If ``assurance`` is None, only
-    the measured saves and loads must meet them.
+    ``assurance`` contains a share of all saves and loads, and the confidence with which this share must meet the
+    limits. If ``assurance`` is None, only the measured saves and loads must meet the limits.
     """
 
     notice_seconds: float = 0.0
@@ -151,7 +151,7 @@ class ClusterLimits:
     ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` are pairs: the name of a field, and a
     sentence on the origin of its value. ``stated`` are limits that the user states. ``inputs`` are the values from
     which limits are derived; empty if no settings were resolved. Limits do not use ``failures_per_day_in_slots``, the
-    failure rate in the form 1 - R^N for slots of one interval.
+    number of slots per day with a failure, for slots of one interval (`FailureModel.failures_per_day_in_slots`).
     """
 
     accelerators: int
@@ -216,8 +216,8 @@ def cluster_limits(
 ) -> ClusterLimits:
     """Derive the limits of a cluster.
 
-    Raises UsageError if ``accelerators`` or ``checkpoints_per_failure`` is below 1. Also raises UsageError unless each
-    budget is above 0 and at most 1.
+    Raises UsageError if ``accelerators`` or ``checkpoints_per_failure`` is below 1. Also raises UsageError if a budget
+    is not above 0, or is above 1.
     """
     if accelerators < 1:
         raise UsageError(f"a cluster of {accelerators} accelerators", "give one accelerator or more, such as 16000")
@@ -250,8 +250,9 @@ def cluster_limits(
 def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: ClusterLimits) -> int:
     """Return the largest cluster whose limit a save or load of ``seconds`` meets; 0: no cluster.
 
-    The time T is at full size. For a save: floor(b 86,400 / (k r1 T)). For a load: floor(c 86,400 / (r1 T)). ``limits``
-    contains the failure rate r1, b, k and c. Raises ValueError unless the time is finite and above zero.
+    T is ``seconds``, the time at full size. ``limits`` contains b, c and k, and the failures of one accelerator per day
+    (r1). For a save, the result is floor(b 86,400 / (k r1 T)). For a load, it is floor(c 86,400 / (r1 T)). Raises
+    ValueError if T is not finite or not above zero.
     """
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"{seconds} s is not a valid time of a save or load")

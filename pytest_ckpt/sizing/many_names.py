@@ -111,8 +111,8 @@ def top_directory(subject: str) -> str:
 def counterparts(hosts: Sequence[Hashable]) -> list[int]:
     """Return, for each rank, the number of the rank whose files it looks up. ``hosts`` contains the host of each rank.
 
-    Each rank looks up files of another host, unless one host has more than half of the ranks. On a single host, each
-    rank looks up its own files.
+    If no host has more than half of the ranks, each rank looks up files of another host. On a single host, each rank
+    looks up its own files.
     """
     order = sorted(range(len(hosts)), key=lambda rank: (hosts.index(hosts[rank]), rank))
     shift = max(hosts.count(host) for host in set(hosts))

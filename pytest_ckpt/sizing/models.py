@@ -8,7 +8,12 @@ A user's model has the same kinds of files and ranks. Every parameter is in exac
 optimizer state of a parameter is in exactly one optimizer file. Training frameworks repeat some tensors on all
 tensor-parallel ranks (norms, routers: less than 0.1 %). Here, all tensors are sharded.
 
-Rank r: tp = r % TP, pp = (r // TP) % PP, ep = (r // (TP PP)) % EP, dp = r // (TP PP).
+TP, PP and EP are the degrees of tensor, pipeline and expert parallelism. Rank r has these positions, from 0:
+
+    tensor-parallel    r % TP
+    pipeline-parallel  (r // TP) % PP
+    expert-parallel    (r // (TP PP)) % EP
+    data-parallel      r // (TP PP)
 
 Expert parallelism is within data parallelism, as in DeepSpeed and Megatron.
 """

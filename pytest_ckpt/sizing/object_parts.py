@@ -14,8 +14,8 @@ _UNKNOWN_PART_BYTES = 16 << 20
 def part_bytes(size: int | None, minimum: int) -> int:
     """Return the part size for an object of ``size`` bytes (None: unknown).
 
-    The result is at least ``minimum`` bytes. For an object of known size, a result above the minimum is a multiple of 1
-    MiB, and the object has at most 10,000 parts.
+    The result is at least ``minimum`` and at least 5 MiB. For an object of known size, a larger result is a multiple of
+    1 MiB, and the object has at most 10,000 parts.
     """
     smallest = max(MINIMUM_PART_BYTES, minimum)
     if size is None:

@@ -155,9 +155,10 @@ def paced_limit_seconds(whole_limit_seconds: float, share: float) -> float:
 
 
 def paced_accelerators(accelerators: int, limit_seconds: float, paced_seconds: float) -> int:
-    """Return the largest cluster for which paced saves that took ``paced_seconds`` are fast enough.
+    """Return the number of accelerators of the largest cluster for which a pace is fast enough.
 
-    ``limit_seconds`` is the limit for a cluster of ``accelerators``. Save limits decrease with the size of the cluster.
+    ``paced_seconds`` is the time of an undisturbed save at this pace. It must be at most 0.8 of the cluster's save
+    limit. ``limit_seconds`` is the save limit for ``accelerators``; twice as many accelerators have half the limit.
     """
     # The quotient may be rounded to the other side of a whole number.
     return math.floor(accelerators * SHARE_OF_LIMIT * limit_seconds / paced_seconds * (1 + 1e-9))

@@ -78,10 +78,10 @@ class PatternRow(NamedTuple):
     ``has_own_launch``, ``scenario`` is a class with the parameters of `RunWithCommands`, for a separate launch.
 
     ``is_requested`` returns whether the planned checkpoint and the settings require the pattern. ``amount`` returns the
-    number and size of the pattern's steps; None if the run's ranks cannot measure the pattern. ``first`` is the number
-    of the pattern's first checkpoint, after the subject's own checkpoints. With ``lasts``, the pattern takes hours or
-    much space, so it runs after all other patterns. ``names`` are files that only the pattern's checkpoints contain.
-    ``other_files`` are files that the pattern writes outside of checkpoints.
+    number and size of the pattern's steps; None if the run's ranks cannot measure the pattern. ``first`` plus the
+    number of the subject's own saves is the number of the pattern's first checkpoint. With ``lasts``, the pattern takes
+    hours or much space, so it runs after all other patterns. ``names`` are files that only the pattern's checkpoints
+    contain. ``other_files`` are files that the pattern writes outside of checkpoints.
     """
 
     name: Pattern

@@ -1,9 +1,9 @@
-"""Facts that the kernel states about this host: available memory, and client state.
+"""Facts that the kernel states about this host: available memory, client state, and waits of threads for a CPU.
 
-Memory respects the limits of control groups (Slurm, systemd). Client state consists of network links, tuned values, the
-mount of a directory, readahead, the client's version and NUMA nodes. Every fact is a named text. An unreadable fact is
-omitted, because a gate must not use a guess. The parameters ``root``, ``links`` and ``routes`` are the kernel's
-directories and files, such as /proc/sys. Tests replace these paths.
+Available memory respects the limits of control groups (Slurm, systemd). Client state consists of network links, tuned
+values, the mount of a directory, readahead, the client's version and NUMA nodes. Every fact of client state is a named
+text. An unreadable fact is omitted, because the gate table must not be applied to a guess. The parameters ``root``,
+``links`` and ``routes`` are the kernel's directories and files, such as /proc/sys. Tests replace these paths.
 """
 
 from __future__ import annotations
@@ -281,10 +281,10 @@ def _read(path: Path) -> str:
 
 
 def run_queue_waits(tasks: Path = Path("/proc/self/task")) -> dict[str, int] | None:
-    """Return {thread id: nanoseconds} for the threads of this process that were ready to run but had no CPU.
+    """Return {thread id: nanoseconds in which the thread was ready to run but had no CPU} for this process.
 
-    The values are the second values of ``schedstat`` (kernel documentation, sched-stats). Return None if no thread has
-    this value.
+    The kernel reports this time as the second value of ``schedstat`` (kernel documentation, sched-stats). Return None
+    if the kernel reports no such time.
     """
     found = {}
     try:

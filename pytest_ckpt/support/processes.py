@@ -95,7 +95,7 @@ def signals_handled_by(handler: Any) -> Iterator[None]:
 def describe_exit(exit_code: int) -> str:
     """Return a phrase on how a process ended, such as "ended with exit code 1".
 
-    A negative ``exit_code`` is the negated number of a signal. A sentence can contain the process's name before the
+    A negative ``exit_code`` is the negated number of a signal. The caller writes the name of the process before the
     phrase.
     """
     if exit_code >= 0:

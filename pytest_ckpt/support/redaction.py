@@ -6,7 +6,7 @@ launcher or a library.
 
 Numbers, field names and words of this package are never changed, because a change would destroy evidence. Some values
 are therefore masked only where a secret is expected, such as after ``--password``. These are short values, and values
-that are equal to such a word.
+that are a part of such a word.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _PATTERNS = (_URL, _LOGIN, _BEARER, _OPTION, _ASSIGNED, _USER, _SSHPASS)
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """Masks the given secrets, the longest first, and any value next to a name that suggests a secret.
+    """Masks the given secrets, the longest first. Also masks logins, and values after names that suggest a secret.
 
-    A secret that consists of digits is masked only as a whole word.
+    A given secret that consists of digits is masked only as a whole word.
     """
 
     secrets: tuple[str, ...] = ()

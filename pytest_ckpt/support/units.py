@@ -97,7 +97,7 @@ def parse_size(text: str) -> int:
 def format_seconds(seconds: float, *, digits: int = 3) -> str:
     """Return a duration as text with ``digits`` significant digits: ``12 ms``, ``4.45 s``, ``9.3 min``, ``50,000 h``.
 
-    The unit is seconds up to two minutes, minutes up to two hours, then hours.
+    Below one second the unit is ms or µs. From two minutes on it is minutes, from two hours on it is hours.
     """
     return _in_steps(seconds, _TIME_STEPS, digits)
 

@@ -33,7 +33,10 @@ def user_path(text: str | Path, option: str) -> Path:
 
 
 def resolved_user_path(text: str | Path, option: str) -> Path:
-    """Return a path with all symbolic links resolved. Raises UsageError for a loop or a dead mount."""
+    """Return an absolute path with symbolic links resolved. Raises UsageError for a loop, or an unreadable link.
+
+    A missing path, or a path on a dead mount, is returned without an error.
+    """
     path = user_path(text, option)
     try:
         return path.resolve()

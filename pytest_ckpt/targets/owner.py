@@ -1,4 +1,7 @@
-"""The owner's record of a run's area, which identifies the run's controller and shows whether it still runs."""
+"""The owner's record in a run's area (directory or prefix). It identifies the process of the run's controller.
+
+With the record, other runs find out whether this controller is still running.
+"""
 
 from __future__ import annotations
 

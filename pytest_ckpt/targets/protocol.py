@@ -469,7 +469,7 @@ class StoreOfPaths(Store, Protocol):
         """Return a view of the area's directory from this host."""
 
     def names_directory(self, name: str) -> NamesDirectory:
-        """Return an object for a directory at the top of the area. The directory may not exist yet."""
+        """Return a `NamesDirectory` for the directory ``name`` in the area. The directory may not exist yet."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
         """Fsync a new test file; return how many of its bytes were not on the device before and after the fsync.

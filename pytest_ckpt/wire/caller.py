@@ -1,4 +1,4 @@
-"""The connecting side: a rank or an agent connects to the process that started it through a launcher.
+"""The connecting side: a rank, or a second client's process (agent), connects to the process that started it.
 
 This module imports only the standard library.
 """

@@ -70,7 +70,7 @@ def at_most(misses, trials, missed):
 def test_a_sampling_plan_is_the_smallest_that_shows_it_by_the_exact_binomial(confidence, share, misses):
     """A sampling plan has the smallest number of trials whose risk of a wrong pass is at most 1 - ``confidence``.
 
-    In a wrong pass, storage passes although only ``share`` of its operations are within the limit. ``share`` and
+    A wrong pass is the pass of storage that completes only ``share`` of its operations within the limit. ``share`` and
     ``confidence`` are in thousandths.
     """
     trials = trials_for(share / 1000, confidence / 1000, misses)

@@ -34,7 +34,7 @@ DRAWN = {
 
 
 def noisy(rng, count, *, spread=0.05, slow=1.0):
-    """Return ``count`` random times that resemble those of real runs: skewed, with 5 % outliers."""
+    """Return ``count`` random times that resemble the times of real runs: skewed, with 5 % outliers."""
     return [slow * rng.lognormvariate(0.0, spread) * (rng.uniform(1.5, 4) if rng.random() < 0.05 else 1)
             for _ in range(count)]  # fmt: skip
 
@@ -59,7 +59,10 @@ def test_the_rank_test_is_exact(values, cut):
 
 
 def test_a_published_value():
-    """In Mann and Whitney's own table, n = 3, m = 3 and U = 0 have a one-sided probability of 0.05."""
+    """In Mann and Whitney's own table, n = 3, m = 3 and U = 0 have a one-sided probability of 0.05.
+
+    `rank_test` returns the two-sided probability, which is twice as large.
+    """
     assert rank_test([1, 2, 3], [4, 5, 6]) == pytest.approx(0.1)
     assert rank_test(range(10), range(10, 20)) == pytest.approx(2 / math.comb(20, 10))
 

@@ -85,9 +85,9 @@ def test_one_run_that_grew_its_clients_is_enough(grown_run, capsys) -> None:
 
 
 def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directories, capsys) -> None:
-    """If a run with one rank is projected together with ``grown_run``, its rates are added to those for one client.
+    """A run with one rank is projected together with ``grown_run``: both runs supply rates for one client.
 
-    The rates for other numbers of clients do not change.
+    The rates for other numbers of clients come from ``grown_run`` only.
     """
     alone, both = rows_of(capsys, grown_run)["save"], rows_of(capsys, grown_run, directories[0])["save"]
     added = len(both["rates"]["1"]) - len(alone["rates"]["1"])

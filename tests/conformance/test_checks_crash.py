@@ -1,4 +1,7 @@
-"""DURABLE, ERRORS and LIVE pass on correct storage. Each of them fails if bytes, names or errors are lost."""
+"""DURABLE, ERRORS and LIVE pass on correct storage.
+
+DURABLE and ERRORS report lost bytes and names, and calls that fail. LIVE reports the slowest call, and calls that fail.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ REMOVES_BY_NAME = "find POINT -depth ( -name *canary* -o -name created -o -name 
 
 
 def call_fails(call, error):
-    """Return Python code that a check runs first: from its tenth call on, the function ``call`` of ``os`` fails.
+    """Return Python code that a check runs first. The code makes a function of ``os`` fail from its tenth call on.
 
-    The error is ``error``, the name of an errno.
+    ``call`` is the name of the function, and ``error`` is the name of the errno with which it fails.
     """
     return f"""
 import errno, os

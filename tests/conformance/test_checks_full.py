@@ -1,4 +1,4 @@
-"""FULL: a full volume refuses writes, keeps its files, and can use freed space again."""
+"""FULL, COMMIT-FULL and ERRORS: a full volume refuses writes, keeps its files, and can use freed space again."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_a_direct_read_that_comes_short_is_continued(step, tmp_path, monkeypatch
     calls = []
 
     def short(descriptor, views, offset):
-        """Read like preadv, but the first read at each offset returns only a few bytes."""
+        """Read like preadv, but the first read at each offset returns at most ``step`` bytes."""
         calls.append(offset)
         count = step if calls.count(offset) == 1 else len(views[0])
         return true(descriptor, [memoryview(views[0])[:count]], offset)

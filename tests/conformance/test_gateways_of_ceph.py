@@ -137,9 +137,9 @@ def test_multipart_an_end_that_leaves_out_a_part_is_refused(s3: Any) -> None:
 
 
 def test_an_upload_that_one_gateway_ends_is_locked_for_the_other(ceph: Gateways) -> None:
-    """While one gateway completes an upload, the other gateway answers with an internal error.
+    """While one gateway completes an upload, the other gateway answers the same request with an internal error.
 
-    No check detects this defect. If the first gateway is killed at that moment, its lock remains, by default for 10
+    No check detects this defect. If the completing gateway is killed, its lock on the upload remains, by default for 10
     minutes.
     """
     clients = [ceph.boto3(gateway) for gateway in ceph.both]

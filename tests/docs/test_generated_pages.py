@@ -69,7 +69,7 @@ COLUMNS = ROWS.pop("requirement")
 
 
 def kinds_of(requirement):
-    """Return {gate table: gate of the requirement}, as in the first row for this requirement on the page."""
+    """Return {gate table: gate kind} from the first row of a requirement on the page."""
     row = next(kinds for name, kinds in ROWS.items() if name.startswith(f"[{requirement}]"))
     return dict(zip(COLUMNS, row, strict=True))
 

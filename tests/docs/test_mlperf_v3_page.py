@@ -47,9 +47,9 @@ def test_a_row_shows_which_values_are_unknown(judged):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['submitter']}-{row['system'][-20:]}-{row['model']}")
 def test_the_times_of_a_row_are_such_as_dlio_writes(row):
-    """Each row has ten saves and ten loads. A pause of about 5 s or more precedes each operation.
+    """Each row has ten saves and ten loads. A pause of 5 s to 201 s precedes each operation.
 
-    An error made when the times were copied would probably violate this rule.
+    A time that was copied wrongly would probably violate this rule.
     """
     assert row["model"] in MODELS
     for kind in ("saves", "loads"):

@@ -164,7 +164,7 @@ def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
 ):
     """The documentation's example suite runs together with ours, for each way of installing the plugin.
 
-    The names of its directories contain spaces.
+    The names of the suite's directory and of the target contain spaces.
     """
     python = new_environment(request.getfixturevalue("wheel") if how == "wheel" else None)
     if how == "editable":

@@ -58,8 +58,8 @@ class Process:
 class Role:
     """A type of process in a run.
 
-    ``plays`` is a function of (process, controller's pid). It returns whether the process has this type. When the run
-    has printed ``last_line`` lines, the last process of this type starts.
+    ``plays`` is a function of (process, controller's pid). It returns whether the process has this type. Before
+    the kill, the test waits for at most ``last_line`` lines of output. Later, the run may have no process of this type.
     """
 
     name: str

@@ -58,7 +58,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 class Watched:
-    """A run, and the names of the files on the run's target at the start of each save."""
+    """A run, and the names of its checkpoint directories on the target at the start of each save."""
 
     def __init__(self, runner: Runner, *options: str) -> None:
         first, log = runner.home / "first", runner.home / "watched"
@@ -79,7 +79,7 @@ def by_torch(create_home: Callable[[str], Path]) -> Watched:
     """A run of the engine torch with compressible data. The run's loads read through the page cache."""
     with temporary_runner(create_home("torch")) as runner:
         options = ("--ckpt-operations=4", "--ckpt-keep-last=2", "--ckpt-compressible=25%")
-        return Watched(runner, *TINY, *options)
+        return Watched(runner, *TINY, TORCH, *options)
 
 
 @pytest.fixture(params=["streamed", pytest.param("by_torch", marks=pytest.mark.thorough)])

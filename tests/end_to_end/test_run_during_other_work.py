@@ -115,8 +115,8 @@ def test_operations_of_patterns_are_not_counted_as_loads(run: Run) -> None:
 def test_two_jobs_save_at_a_pace_in_turns(run: Run) -> None:
     """Two halves of the ranks act as two jobs, which save at the same time at a fixed rate.
 
-    In turns, one half is measured. A paced save of the whole checkpoint takes 0.8 of the save limit, which is too long
-    for a rehearsal. A rehearsal therefore saves a smaller checkpoint at the same rate in 1 s.
+    Each half is measured in three of six turns. A paced save of the whole checkpoint takes 0.8 of the save limit, which
+    is too long for a rehearsal. A rehearsal therefore saves a smaller checkpoint at the same rate in 1 s.
     """
     found = run.measurement(SUBJECT)["patterns"]["neighbour"]
     pace = found["pace"]
@@ -169,7 +169,7 @@ def test_the_target_is_empty_afterwards(run: Run) -> None:
 
 @pytest.mark.thorough
 def test_a_page_that_is_torn_is_found_by_whoever_reads_it(runner: Runner, engine: str) -> None:
-    """A torn page in a file of rank 1 fails SHIFTED and RESHAPED, because another rank reads this file there.
+    """If a page in a file of rank 1 is torn, SHIFTED and RESHAPED fail, because other ranks read this file.
 
     STORM (all ranks load at once) is met, because no rank reads the torn file in the storm of this run.
     """

@@ -1,4 +1,7 @@
-"""Runs on a host with busy processors: ratios of times are "not run", and limits in seconds are judged as usual."""
+"""Runs on a host with busy processors.
+
+A requirement on a ratio of times is "not run". A requirement with a limit in seconds is judged as usual.
+"""
 
 from __future__ import annotations
 

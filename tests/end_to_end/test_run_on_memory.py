@@ -1,4 +1,4 @@
-"""End-to-end runs on a target without directories. Requirements that need a directory do not apply."""
+"""End-to-end runs on a target in memory, without directories. Requirements that need a directory do not apply."""
 
 from __future__ import annotations
 

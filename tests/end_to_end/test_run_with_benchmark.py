@@ -30,7 +30,7 @@ def _saved(storage: Path) -> list[Path]:
 
 
 def _edit(file: Path, factor: float) -> None:
-    """Divide the times of all benchmarks in a file by ``factor``."""
+    """Divide the minimum, maximum, mean and median of all benchmarks in a file by ``factor``."""
     saved: dict[str, Any] = json.loads(file.read_text())
     for benchmark in saved["benchmarks"]:
         for name in ("min", "max", "mean", "median"):
@@ -40,7 +40,7 @@ def _edit(file: Path, factor: float) -> None:
 
 @pytest.fixture(scope="module")
 def storage(create_home: Callable[[str], Path]) -> Path:
-    """A directory with one saved run of pytest-benchmark, whose times were divided by 1,000."""
+    """A directory with one saved run of pytest-benchmark. `_edit` has divided the times of this run by 1,000."""
     with temporary_runner(create_home("saved")) as runner:
         storage = runner.home / "benchmarks"
         run = runner.run(

@@ -127,7 +127,7 @@ def test_a_save_that_is_late_while_a_command_runs_fails(runner: Runner, target: 
     """UPGRADE fails if a save exceeds its limit while the command runs.
 
     The command makes writes slow and ends when the first slow write has begun. The command therefore runs during a
-    save. Reads stay fast, because this test exceeds only the limit of saves.
+    save. Reads stay fast, so that only saves exceed their limit.
     """
     pace = {"maximum_bytes": 1 << 20, "bytes_per_second": 1_000_000, "first_seconds": 3}
     trickle = target.fault_command("writes trickle", **pace)

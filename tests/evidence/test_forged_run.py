@@ -33,7 +33,7 @@ REPORT, EVENTS, SESSION = "report.json", "events.jsonl", "session.json"
 
 @pytest.fixture(scope="module")
 def late(tmp_path_factory):
-    """Directory of a run in which a save exceeded its limit."""
+    """Directory of a run whose saves exceeded their limit."""
     directory = tmp_path_factory.mktemp("late") / "run"
     document = synthetic_run.write_run(directory, save=100.0)
     assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "failed"

@@ -50,7 +50,7 @@ def is_refused(settings):
 
 
 def maximum_processes():
-    """Return the highest number of ranks with which a run of `MAXIMUM_OPERATIONS` is accepted."""
+    """Return the highest number of ranks for which a run with --ckpt-operations=MAXIMUM_OPERATIONS is accepted."""
     fits, too_many = 1, 16_384
     while too_many - fits > 1:
         middle = (fits + too_many) // 2

@@ -176,9 +176,9 @@ SLOW_LOADS = pattern(*(2 * LOAD_LIMIT,) * 3)
     ],
 )
 def test_a_late_load_of_a_pattern_is_excused_in_the_same_way(requirement: str, of) -> None:
-    """A late load is "not run" if the clients compare at 0.51 times the rate that a load needs.
+    """If a load is late and the clients compare at 0.51 times the needed rate, the requirement is "not run".
 
-    If the clients compare at 10 times this rate, or if a load of the run shows that they are fast enough, the
+    If the clients compare at 10 times the needed rate, or if a load of the run shows that they are fast enough, the
     requirement fails.
     """
     loads = [o for o in of.operations if o.kind != "load"]

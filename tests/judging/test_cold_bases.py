@@ -333,7 +333,10 @@ def test_the_word_of_an_object_store_is_no_proof_where_it_may_be_certified(gates
 
 @pytest.mark.parametrize(("name", "made"), [("FAILOVER", failed_over), ("UPGRADE", upgraded)])
 def test_a_proof_by_the_measured_loads_supports_the_declaration_during_commands(name, made):
-    """Without this proof, the gate table ``object`` rejects the declaration; with it, the requirement can be met."""
+    """If loads by other hosts support a target's declaration, FAILOVER and UPGRADE accept it in gate table ``object``.
+
+    The target declares that its clients do not cache. Without this support, the gate table rejects the declaration.
+    """
     declared = dataclasses.replace(BLIND, is_declared_cold=True)
 
     def verdict(cache):

@@ -131,7 +131,7 @@ def test_shared_storage_must_meet_the_demand_of_the_cluster(
 ) -> None:
     """The full rate of the cluster is required if the mount, the gate table or the hosts indicate shared storage.
 
-    For local storage, only the share of eight ranks is required: 3.8 GB/s.
+    For local storage, only the rate of a subset of eight ranks is required.
     """
     plan, _, _ = run_of(model, kind=kind, **asked)
     (planned,) = plan.checkpoints

@@ -46,7 +46,7 @@ def test_if_every_host_answers_nothing_is_reported() -> None:
     ],
 )
 def test_a_host_may_take_as_long_as_a_rank_within_bounds(version: str, deadline: float, seconds: float) -> None:
-    """The time limit of a sweep (the clean-up of the hosts) is the deadline of a rank, within 30 s to 90 s.
+    """The time limit of a sweep (the clean-up of the hosts) is a rank's deadline, but at least 30 s and at most 90 s.
 
     Under Slurm the limit is always 90 s, because a host that Slurm has lost delays the answers of the other hosts.
     """

@@ -1,4 +1,4 @@
-"""Injects faults while ranks that Open MPI started save. The run ends with a reason, and no process survives."""
+"""Faults during saves of ranks started by Open MPI: fatal faults end the run with a reason, and no process survives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private memory of the ranks (engine stream) and of the controller stays small for any number of ranks."""
+"""With 16 and with 64 ranks (engine stream), the private memory of each rank and of the controller stays small."""
 
 from __future__ import annotations
 

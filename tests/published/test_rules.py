@@ -116,7 +116,7 @@ def gap(seconds, *, exact=True, system=None):
     """Return a function that writes a submission in which one invocation saves and a second invocation loads.
 
     The second invocation begins ``seconds`` after the end of the first. If ``exact`` is true, the files contain the end
-    of the first and the begin of the second invocation.
+    time of the first invocation and the start time of the second.
     """
 
     def write(top):

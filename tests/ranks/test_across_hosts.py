@@ -80,7 +80,7 @@ class Clock:
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return an empty list for recorded waits, and replace the clock of the waits."""
+    """Return an empty list, to which `waiting` adds recorded waits. Replace the clock of the waits."""
     monkeypatch.setattr(across_hosts, "time", Clock())
     return []
 

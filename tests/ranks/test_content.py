@@ -1,4 +1,4 @@
-"""The generated content of a checkpoint page depends only on the page's place, is unique, and does not compress.
+"""The generated content of a page depends only on seed, subject and the page's place, is unique, and does not compress.
 
 A place is a combination of checkpoint, rank, tensor and page number.
 """
@@ -67,9 +67,9 @@ def test_filling_touches_nothing_beside_what_it_was_given():
 
 
 def test_all_pages_of_many_checkpoints_ranks_and_tensors_differ():
-    """All pages of two blocks of each tensor differ.
+    """The pages of all checkpoints, ranks and tensors differ, also between two blocks of one tensor.
 
-    The second block contains the same rows as the first block, each XORed with another word.
+    Both blocks consist of the same rows of random data. In the second block, other words are XORed to the rows.
     """
     seen = set()
     count = 0
@@ -105,7 +105,7 @@ def test_content_does_not_compress(checkpoint):
 
 
 def test_the_same_page_of_several_checkpoints_does_not_compress():
-    """The same page of eight checkpoints does not compress, because the pages share no bytes."""
+    """One page of eight checkpoints has different content in each checkpoint, so the eight pages do not compress."""
     pages = [page_of(TensorKey(checkpoint=c, rank=0, tensor=0), 5) for c in range(1, 9)]
     data = np.concatenate(pages).tobytes()
     assert len(zlib.compress(data, 9)) > 0.99 * len(data)
@@ -193,9 +193,9 @@ def test_a_tensor_longer_than_the_size_field_is_refused():
 
 
 def row_of_page(place, number, content=CONTENT):
-    """Return the row from which a page was generated.
+    """Return bytes that identify the row of random data from which a page was generated.
 
-    The row consists of the words after the first word of the page, each XORed with the first word.
+    The bytes are the words after the first word of the page, each XORed with the first word.
     """
     words = page_of(place, number, content).view(np.uint64)
     return (words[1:] ^ words[0]).tobytes()

@@ -1,4 +1,4 @@
-"""One rank of each host fsyncs the directory of a checkpoint.
+"""One rank of each host that wrote files fsyncs the directory of a checkpoint.
 
 This fsync happens after the last file of the host is written, and before the commit.
 """
@@ -30,7 +30,7 @@ EVERY_RANK = range(len(HOSTS))
 
 
 def save_in(directory: Path, group: Any, writers: Sequence[int], fails: int | None = None) -> dict[str, int]:
-    """Save as one of several ranks; return {name: number of calls, or whether a fact is true}.
+    """Save as one rank of ``group``; return {name of a fact: a count, or whether the fact is true}.
 
     Each fsync and the commit are recorded in a file that all ranks share. ``writers`` are the ranks that save.
     ``fails`` is the rank whose fsync of a directory fails.

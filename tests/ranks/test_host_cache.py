@@ -25,7 +25,7 @@ class SingleRank:
 
 
 class IdleActivity:
-    """A fake activity, which does not record the phases that it is told."""
+    """A fake activity that does not record phases."""
 
     def in_phase(self, _name: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

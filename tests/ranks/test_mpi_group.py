@@ -1,4 +1,4 @@
-"""The group of ranks, over a real MPI: the result of each method, with fewer and with more ranks than cores."""
+"""The group of ranks, over a real MPI: the result of each method, with more ranks than cores."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_ranks_stay_as_they_were_started(of_ranks: list[frozenset[int]], nodes: 
 
 
 def test_a_rank_is_bound_only_to_permitted_cores_of_its_node() -> None:
-    """A rank is bound only to the permitted cores of its node, for example those of its control group."""
+    """A rank is bound only to cores of its node that the rank is permitted to use, for example by its control group."""
     some = frozenset({3, 4, 5})
     assert [cores_of_rank(place, [some, some], TWO) for place in (0, 1)] == [{3}, {4, 5}]
 

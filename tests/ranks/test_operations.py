@@ -1,4 +1,7 @@
-"""Saves and loads of all ranks: calls that make data durable are counted, and saves have a checkpoint reference."""
+"""Saves and loads of all ranks: calls that make data durable are counted.
+
+A checkpoint number that is saved again has a new reference.
+"""
 
 from __future__ import annotations
 

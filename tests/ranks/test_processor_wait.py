@@ -1,6 +1,6 @@
 """The seconds for which a rank was ready to run but had no CPU.
 
-The kernel counts the waiting time of each thread. The value of a rank is that of the thread that waited longest.
+The kernel counts the waiting time of each thread. The value of a rank is the longest waiting time of its threads.
 """
 
 from __future__ import annotations

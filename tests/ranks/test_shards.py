@@ -68,12 +68,12 @@ def names(engine, shard):
 
 
 def damage(engine, file: Path):
-    """Flip a tensor byte at three quarters of a file, or the last tensor byte before this offset."""
+    """Flip all bits of the byte at three quarters of a file. In a torch file, `place_in` selects the byte."""
     flip(file, file.stat().st_size * 3 // 4 if engine == "safetensors" else place_in(file))
 
 
 def place_in(file: Path):
-    """Return the offset of the tensor byte at three quarters of a torch file, or of the last tensor byte before it."""
+    """Return the offset of the last tensor byte in the first three quarters of a torch file."""
     from torch._C import PyTorchFileReader  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     reader = PyTorchFileReader(str(file))

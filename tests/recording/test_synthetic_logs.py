@@ -34,7 +34,7 @@ def recorded(*calls: tuple[int, str], threads: Sequence[int] = ()) -> Pattern:
 def test_a_pause_is_what_a_thread_does_between_its_calls() -> None:
     """A pause is the time between the end of a call and the next call of the same thread.
 
-    Here each pause is half a second. Repeated calls become one step. The pause of this step is the sum of their pauses.
+    Here each pause is half a second. Repeated calls become one step, whose pause is the sum of the calls' pauses.
     """
     calls = [opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC", 3), *[written(DATA, 100)] * 3, f"close(3<{DATA}>) = 0"]
     lines = []

@@ -62,7 +62,7 @@ def ended_measurement() -> MeasurementDone:
 
 
 def working() -> LiveMetrics:
-    """Return the metrics of a run that is loading in a pattern, after a save and a failed verdict."""
+    """Return the metrics of a run during a load of the pattern storm, after a save and a failed verdict."""
     found = LiveMetrics(RUN)
     events = (
         MeasurementStarted(subject=SUBJECT),

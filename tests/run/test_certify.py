@@ -44,7 +44,7 @@ def test_a_process_that_was_killed_is_named_with_the_command_that_judges_again(m
 
 
 class EndedError(Exception):
-    """The exception of the fake function that replaces the start of the process."""
+    """Raised by the fake function that replaces the start of the isolated process."""
 
 
 class Recorded:

@@ -314,7 +314,7 @@ class Sabotage:
     """Injects a fault into one rank, in the save of one checkpoint.
 
     ``way`` is the type of fault; ``sabotage/sitecustomize.py`` lists the types. If ``way`` is ``hold``, the rank blocks
-    in the write of its first file. If ``way`` is ``pause``, the rank blocks before its first call. A call of
+    in the write of its first file. If ``way`` is ``pause``, the rank blocks before it starts the operation. A call of
     ``release`` lets the rank continue.
 
     ``subject`` is the layout of the affected checkpoint; the engine is not restricted. If ``where`` is given, it is a

@@ -69,9 +69,9 @@ class Row:
     def meets(self, operations: Mapping[str, Collection[str]]) -> frozenset[str]:
         """Return the checks to run with the fault.
 
-        These are the checks that must fail, and other checks that the fault can affect. A fault can affect a check if
-        it affects the check's directory and an operation of the check. ``operations`` is {check: its operations on a
-        healthy target}. Checks that fail only by chance are omitted.
+        These are the checks that must fail, the checks that report a missing capability, and other checks that the
+        fault can affect. A fault can affect a check if it affects the check's directory and an operation of the check.
+        ``operations`` is {check: its operations on a healthy target}. Checks that fail only by chance are omitted.
         """
         path, acts_on = self.parameters.get("path", "*"), set(FAULTS[self.fault].operations)
         reached = {name for name in ALL if fnmatch.fnmatch(f"{name}-1/file", path)}

@@ -9,8 +9,8 @@ class Public(NamedTuple):
     """A public model: the size-related part of its config.json, and its published numbers of parameters.
 
     - ``exact``: the sum over all tensors of the published weights
-    - ``billions``: the number of all parameters in the model card, in billions
-    - ``active``: the number of parameters that are active for a token in the model card, in billions
+    - ``billions``: the number of all parameters, from the model card, in billions
+    - ``active``: the number of parameters that process one token, from the model card, in billions
     """
 
     config: dict[str, Any]

@@ -267,7 +267,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Report to each process of pytest-xdist whether exactly the fast set is collected."""
+    """Report to each process of pytest-xdist whether the test run collects exactly the fast set."""
     option = node.config.option
     is_cut = option.all_tests or option.keyword or option.markexpr or getattr(option, "lf", False)
     node.workerinput[HAS_FAST_SET] = _is_complete_test_run(node.config) and not is_cut

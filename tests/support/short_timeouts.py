@@ -1,7 +1,7 @@
 """A pytest plugin for end-to-end runs that shortens timeouts of pytest-ckpt.
 
-An endpoint counts as unreachable after the five attempts of one request. If a target does not answer, the controller
-waits for half a second.
+A rank reports an endpoint as unreachable after five attempts of one request, instead of after two minutes. If a target
+does not answer, the controller waits for half a second, instead of 10 s.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def resized(**changes):
 
 
 def copies_read(read, *, needed=4, copy_bytes=FULL // 4):
-    """Return the reads of a restart with 16,000 accelerators, which together need ``needed`` copies of the model.
+    """Return the reads of a restart of a cluster with 16,000 accelerators and ``needed`` copies of the model.
 
     ``read`` is the number of copies that the run read concurrently.
     """

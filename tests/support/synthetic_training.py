@@ -165,8 +165,8 @@ EVERY_TENTH = DrainRule(every=10, target_share=0.1)
 def restored(expected_tier, expected, *, tier=None, number=None, checked=FULL, fault_count=0, faults=()):
     """Return a restore of checkpoint ``number`` from ``tier``.
 
-    Checkpoint ``expected`` from ``expected_tier`` was expected. The expected values are the defaults of ``number`` and
-    ``tier``.
+    Checkpoint ``expected`` from ``expected_tier`` was expected. If ``number`` or ``tier`` is None, the expected value
+    was restored.
     """
     taken = (expected_tier if tier is None else tier, expected if number is None else number)
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)

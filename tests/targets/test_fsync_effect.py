@@ -32,7 +32,7 @@ def no_cachestat(monkeypatch):
 
 
 class Device:
-    """Fake counters of the directory's device. Each fsync adds ``by_fsync`` written sectors."""
+    """Fake counters of the device of a directory. Each fsync adds ``by_fsync`` written sectors."""
 
     def __init__(self, root, directory, monkeypatch):
         number = os.stat(directory).st_dev

@@ -50,7 +50,7 @@ def run(target):
 
 @pytest.fixture
 def precious(tmp_path):
-    """Return a directory outside the target with a file of another user."""
+    """Return a directory outside the target with a checkpoint file that a clean-up must not remove."""
     directory = tmp_path / "precious"
     (directory / "checkpoint-0001").mkdir(parents=True)
     (directory / "checkpoint-0001" / "a.pt").write_text("years of work")

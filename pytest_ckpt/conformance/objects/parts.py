@@ -1,8 +1,8 @@
 """OBJECT-MULTIPART, OBJECT-LIMITS and OBJECT-LARGE: multipart uploads.
 
-OBJECT-MULTIPART and OBJECT-LIMITS: a completed multipart upload becomes one complete object. Before its completion,
-the object is invisible. OBJECT-LARGE, and OBJECT-LIMITS with many parts: objects that exceed 4 GiB, or have more
-parts than a listing page, are read at critical offsets. To save network traffic, the store creates most parts as
+OBJECT-MULTIPART and OBJECT-LIMITS: a completed multipart upload becomes one complete object. Until an upload is
+completed, its bytes are invisible. OBJECT-LARGE, and OBJECT-LIMITS with many parts: objects that exceed 4 GiB, or have
+more parts than a listing page, are read at critical offsets. To reduce network traffic, the store creates most parts as
 copies of one object (UploadPartCopy). If the store does not support this, all parts are sent.
 """
 
@@ -28,7 +28,7 @@ _SMALL = 5000
 def hidden(context: ObjectContext, findings: Findings) -> None:
     """Begin uploads, and complete, abort or abandon each upload. After each step, both clients look for the object.
 
-    The object must be invisible until its upload is completed.
+    Until an upload is completed, the clients must see the previous object of this name, or no object.
     """
     for number in range(context.count(_ROUNDS, minimum=3)):
         findings.trials += 1

@@ -130,7 +130,7 @@ def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, .
 def _require_content(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
     """Record an anomaly if a client reads anything but ``expected`` from the object.
 
-    ``expected`` is the text that the winner of the race wrote.
+    ``expected`` is the text of the last write that succeeded.
     """
     seen: dict[str, Any] = {
         _HERE: text_of(context.here, name),

@@ -176,7 +176,10 @@ def write_durably(
     flags: int = os.O_CREAT | os.O_EXCL,
     sync: bool = True,
 ) -> None:
-    """Open a file, write, fsync and close it. The first failed call raises OSError; later calls are skipped."""
+    """Open a file, write, fsync (unless ``sync`` is false) and close it.
+
+    The first failed call raises OSError. If write or fsync fails, the file is closed.
+    """
     doing("open", path)
     descriptor = os.open(path, os.O_WRONLY | flags, 0o644)
     try:

@@ -1,12 +1,13 @@
 """COMMIT and PUBLISH: what readers see during a commit, and the time until they see the checkpoint.
 
-COMMIT: a rename replaces a name atomically for every reader. PUBLISH: another client that sees the marker of a
+COMMIT: a rename replaces a name atomically for every reader. PUBLISH: another client that sees the commit of a
 checkpoint finds all files of the checkpoint complete, soon after the commit.
 
-In PUBLISH, the other client begins to look for the marker before the marker is written, like a job that waits for the
-next checkpoint. The other client also measures the time. The time starts when the client receives the message that the
-commit has returned. The time ends when the client has seen the marker, opened every file, and found the size, the first
-page and the last page correct. Then the client compares all bytes.
+In PUBLISH, a marker file, the rename of a directory, or a pointer file commits a checkpoint. The other client begins to
+look for the commit before the save, like a job that waits for the next checkpoint. The other client also measures the
+time. The time starts when the client receives the message that the commit has returned. If the client sees the commit
+earlier, the time starts then. The time ends when the client has opened every file, and checked the size, the first page
+and the last page. Then the client compares all bytes.
 """
 
 from __future__ import annotations
@@ -421,7 +422,8 @@ def watch_for_marker(
     directory. ``lengths`` is {file name: number of pages}, and ``number`` is the version of all pages. When ``stopped``
     returns true, the check has committed the checkpoint. ``give_up_seconds`` is the timeout after the commit.
 
-    Return {seconds: time from the commit until all files were correct or until the timeout, wrong: faults}.
+    Return {seconds: time from the commit until all files were checked or until the timeout, wrong: faults}. The
+    comparison of all bytes is not part of this time.
     """
     findings, committed = Findings(), None
     while (shown := _shown(path, publication, step)) is None:

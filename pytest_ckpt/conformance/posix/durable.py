@@ -1,7 +1,8 @@
 """DURABLE: acknowledged saves survive the death of the process that saved, and a power cut of the target.
 
-Before a power cut, the check writes three groups of data. Durable data must survive. Other data may survive. Data that
-were never fsynced (the canary) prove by their loss that the power was cut.
+Before a power cut, the check writes three groups of data. Durable data must survive. Names whose directory was not
+fsynced may survive; the check only counts them. Data that were never fsynced (the canary) prove by their loss that the
+power was cut.
 """
 
 from __future__ import annotations

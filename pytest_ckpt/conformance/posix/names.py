@@ -343,7 +343,7 @@ def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple
 
 
 def _read_repeatedly(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Open all files and read them repeatedly during and after their removal. Return the first faults."""
+    """Read all files repeatedly during and after their removal. Return the faults of the first bad read."""
     descriptors = {}
     for path in files:
         talk.at("open", path)

@@ -32,7 +32,7 @@ _ROUNDS = 60
 def aligned(context: CheckContext, findings: Findings) -> None:
     """Write and read blocks of 512 B, 4 KiB and 1 MiB with O_DIRECT, in random order. Some blocks are written twice.
 
-    Blocks of 4 KiB must be accepted. A refusal of 512 B is reported as a fact, because sectors may be larger.
+    Blocks of 4 KiB and 1 MiB must be accepted. A refusal of 512 B is reported as a fact, because sectors may be larger.
     """
     for size, blocks in ((_SMALL, _BLOCKS), (_LARGE, _BLOCKS), (_BULK_BYTES, 16)):
         path = context.directory / f"direct-{size}"
@@ -152,7 +152,8 @@ def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
 def _read(descriptor: int, length: int, size: int) -> bytes:
     """Return the bytes of a file of ``length`` bytes, read in blocks of ``size`` bytes into page-aligned memory.
 
-    After a short read, the same block is read again. A read that adds no bytes marks the end of the file.
+    After a short read, the next read begins at the last aligned offset of the bytes read so far. A read that adds no
+    bytes marks the end of the file.
     """
     seen, unit = bytearray(), min(size, _LARGE)
     with mmap.mmap(-1, max(size, mmap.PAGESIZE)) as memory, memoryview(memory) as whole, whole[:size] as view:

@@ -126,8 +126,8 @@ def _changes(number: int) -> list[tuple[str, list[int]]]:
 def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
     """Change a file from the page versions ``before`` to the page versions ``after``.
 
-    Only pages that differ are written. If the file becomes shorter, or if all its pages change, the file is truncated
-    first.
+    If the file becomes shorter, or if all its pages change, the file is truncated and rewritten. Otherwise, only pages
+    that differ are written.
     """
     kept = len(before) <= len(after) and any(a == b for a, b in zip(before, after, strict=False))
     with opened(path, os.O_WRONLY | os.O_CREAT | (0 if kept else os.O_TRUNC)) as descriptor:
@@ -153,9 +153,10 @@ def append(context: CheckContext, findings: Findings) -> None:
 
 
 def _appended_later(clients: _Clients) -> list[_SharedLog]:
-    """Append to two files, one on each client. The other client has read each file some time before the append.
+    """Append to one file on this client, and to another file on the other client. Return both logs.
 
-    After the append, the other client compares the file. Return both logs. Their files are removed.
+    The client that does not append has read the file some time before the append. It compares the file afterwards.
+    Finally, both files are removed.
     """
     logs = [_SharedLog(clients, f"read-before-{number}") for number in range(2)]
     for seconds in (0.0, ASKED_ANEW_SECONDS):

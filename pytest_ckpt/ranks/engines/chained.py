@@ -78,7 +78,7 @@ class ChainedEngine:
     """An engine that saves full checkpoints through ``engine`` and writes deltas itself.
 
     ``rule`` decides which saves are deltas. With the option ``stages``, the job may continue during a save. The changed
-    pages are then collected while the job waits. Without it, they are collected before the clock starts.
+    pages are then collected while the job waits. Without this option, they are collected before the clock starts.
     """
 
     def __init__(

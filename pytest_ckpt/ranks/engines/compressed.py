@@ -138,7 +138,7 @@ class CompressingDraft(WrappedDraft):
     """The files of a checkpoint that is being saved. Data are compressed when they are written.
 
     ``stored`` is called with the compressed size of each finished file. The draft's entries contain compressed sizes;
-    `CompressingSink.finish` returns the uncompressed size.
+    `CompressingSink.finish` returns an entry with the uncompressed size.
     """
 
     def __init__(self, draft: Draft, codec: CodecInUse, stored: Callable[[int], None]) -> None:

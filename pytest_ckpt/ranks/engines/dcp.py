@@ -16,9 +16,9 @@ is copied once, into reused memory. With the strategy ``async:process``, a proce
 State: the tensors are DTensors, sharded across ranks. The parts of one tensor have the same name on all ranks. Each
 part is one row of the DTensor, and the rows are in rank order. Which ranks share a tensor depends on the tensor. For
 weights under ZeRO-3, they are the data-parallel and tensor-parallel ranks of a pipeline stage. For weights under
-ZeRO-1, they are the tensor-parallel ranks of the first replica. For the optimizer, they are all ranks. The concatenated
-rows are the flat parameter that ZeRO and Megatron's distributed optimizer shard. If only a subset of ranks runs, a
-tensor consists of the parts of these ranks.
+ZeRO-1, they are the tensor-parallel ranks of the first replica. For the optimizer, they are all ranks. ZeRO and
+Megatron's distributed optimizer shard a flat parameter; the concatenated rows are this flat parameter. If only a subset
+of ranks runs, a tensor consists of the parts of these ranks.
 
 ``.metadata`` lists the complete tensors and the places of their parts. Therefore the library can load the checkpoint
 without this package and with another number of ranks.

@@ -116,7 +116,7 @@ class ObjectsDcpEngine(DcpEngine):
         """Do nothing, because the library has written all files."""
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Return the proof of the library's commit on rank 0; None on other ranks.
+        """On rank 0, return the proof of the library's commit; on other ranks, return None.
 
         Raises OSError if the size of an object in the store differs from the number of bytes passed to the client.
         """

@@ -266,7 +266,7 @@ class SavingProcess:
     def start(self, address: str) -> None:
         """Start the process if it does not exist.
 
-        ``address`` is the address of rank 0's host. On this host, the library chooses a free port.
+        ``address`` is the address of rank 0's host. The library chooses a free port on rank 0's host.
         """
         began = time.perf_counter()
         os.environ.setdefault("MASTER_ADDR", address)

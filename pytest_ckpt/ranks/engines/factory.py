@@ -1,4 +1,4 @@
-"""Creates the engine that a task names, and loaders of several shards. Only this module imports an engine's library."""
+"""Creates the engine that a task names, and loaders of several shards. Imports only the named engine's module."""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@ The calls come from a recorded trace; Megatron itself is not used. The large fil
 torch.distributed.checkpoint, two for each rank. In this engine the library writes them in two threads; Megatron uses
 two processes.
 
-Rank 0 writes `common.pt` first. After `.metadata` it writes `metadata.json`, then the tracker, a file with the number
-of the newest checkpoint. In Megatron the training loop writes the tracker. Megatron does not fsync these three files.
-As in every engine, pytest-ckpt adds the missing fsyncs within the timed part and before the commit.
+Rank 0 writes `common.pt` before the large files. After the library's `.metadata`, it writes `metadata.json`, then the
+tracker, a file with the number of the newest checkpoint. In Megatron the training loop writes the tracker. Megatron
+does not fsync `common.pt`, `metadata.json` or the tracker. As in every engine, pytest-ckpt adds the missing fsyncs
+within the timed part and before the commit.
 
 In this engine the tracker is in the checkpoint's directory, so it is a new file in each checkpoint. The requirement
 POINTER tests whether a tracker is overwritten correctly.

@@ -206,7 +206,7 @@ class Engine(Loader, Protocol):
         """Return the engine's facts for the report, such as versions and I/O modes. All ranks call this together."""
 
     def fill(self, checkpoint: int) -> None:
-        """Prepare the content of checkpoint number ``checkpoint``. It must be called outside the timed part."""
+        """Prepare the content of checkpoint number ``checkpoint``. Call this method outside the timed part."""
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Write every file of this rank and make the files durable.

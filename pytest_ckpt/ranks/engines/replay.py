@@ -118,9 +118,9 @@ class ReplayEngine:
         return copy_state(copies, list(self._data.values()), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Make the recorded calls, one phase of the recorded save after the other.
+        """Make the recorded calls. Then let the store make the written files durable.
 
-        Then let the store make the written files durable.
+        The recorded calls are divided into phases. All ranks wait for each other between two phases.
         """
         data = self._copy if self._is_staged else self._data
         calls = cast("ReplayDraft", draft).replay(self._files, data)
@@ -182,9 +182,10 @@ class ReplayEngine:
         self._data, self._copy, self._loaded = {}, {}, {}
 
     def _perform(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
-        """Make the calls of one phase of a save.
+        """Make this rank's calls between two points at which the ranks wait for each other.
 
-        ``steps`` are the calls, sorted by lane (a thread of the recorded job). One thread makes the calls of each lane.
+        ``steps`` are the calls, sorted by lane (a thread of the recorded job). Each lane's calls are made in one
+        thread.
         """
         lanes = [list(of_lane) for _, of_lane in groupby(steps, key=lambda step: step.lane)]
         if len(lanes) == 1:

@@ -121,8 +121,8 @@ class SafetensorsEngine:
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the index, then the files one after the other. Return the number of tensor bytes read.
 
-        If a file cannot be parsed, a fault is recorded and no error is raised. If the index does not list the correct
-        file of each of this rank's tensors, a fault is recorded and no file is loaded.
+        If a file cannot be parsed, a fault is recorded and no error is raised. If the index is invalid, or lists a
+        wrong file for one of this rank's tensors, a fault is recorded and no file is loaded.
         """
         self.release()
         source = committed.file(INDEX)
@@ -168,9 +168,9 @@ class SafetensorsEngine:
         sink.write(bytes_of_file(stored, METADATA))
 
     def _read_index(self, source: ReadableFile) -> LocalFault | None:
-        """Read the index.
+        """Read the index. Return a fault, or None if the index is correct for this rank's tensors.
 
-        Return a fault if a job could not locate this rank's tensors through the index; otherwise None.
+        The index has a fault if its size is wrong, if it cannot be parsed, or if it lists a wrong file for a tensor.
         """
         size, written = source.size, len(self._index)
         if size != written:

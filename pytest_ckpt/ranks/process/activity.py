@@ -127,10 +127,10 @@ class Activity:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Mark that this rank works during the ``with`` block, although the block is inside `wait`.
+        """Mark that this rank works during the ``with`` block, which is inside a block of `wait`.
 
-        A call of an engine's library may contain both work and waits for other ranks. The engine then puts the whole
-        call inside `wait`, and its known parts of work inside `work`.
+        A call of an engine's library may contain both work and waits for other ranks. The engine then encloses the call
+        in a block of `wait`, and each known piece of work in a block of `work`.
         """
         with self._marked(waiting=False):
             yield

@@ -121,7 +121,7 @@ class RequestedCommand:
 
 
 class DelayedRequest(threading.Thread):
-    """A thread that requests a command ``seconds`` after the thread's start, unless `finish` is called earlier.
+    """A thread that requests a command ``seconds`` after the thread's start. An earlier call of `finish` prevents this.
 
     ``request`` is the requested command; None if no command was requested. ``seconds_into`` is the time from the
     thread's start to the request.
@@ -137,7 +137,7 @@ class DelayedRequest(threading.Thread):
         self.seconds_into = 0.0
 
     def run(self) -> None:
-        """Wait, then request the command unless `finish` was called during the wait."""
+        """Wait. If `finish` was not called during the wait, request the command."""
         began = time.perf_counter()
         if not self._over.wait(self._seconds):
             self.request = RequestedCommand(self._controller, self._subject, self._command)

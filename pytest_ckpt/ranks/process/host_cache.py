@@ -32,7 +32,7 @@ class Files:
 
 
 class HostCache:
-    """Counts and drops those pages of this rank's files that its host has cached.
+    """Counts and drops the pages of this rank's files in the host's page cache.
 
     All ranks create the object together. ``probe`` is the name of the method that counts cached pages on this host;
     None if no method works.
@@ -94,10 +94,10 @@ class HostCache:
         self.names_dropped = bool(dropped) and self.names_dropped is not False
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
-        """Apply the rule on caches to this host. Return one result for each of two interpretations of the rule.
+        """Return whether this host must drop its caches before loads, by each of two interpretations of the cache rule.
 
-        A result states whether the host must drop its caches before loads. ``rank_bytes`` is the size in bytes of this
-        rank's part of a checkpoint. ``operations`` is the number of saved checkpoints.
+        The rule compares the host's part of checkpoints with the host's memory (`sizing.caches`). ``rank_bytes`` is the
+        size in bytes of this rank's part of a checkpoint. ``operations`` is the number of saved checkpoints.
         """
         return cache_readings(
             self._group.host, memory_of_host()["MemTotal"], self._group.host_sum(rank_bytes), operations

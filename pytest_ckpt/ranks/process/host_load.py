@@ -39,7 +39,7 @@ class LoadReading:
 
 
 class HostLoadWatch:
-    """Records, for each span, during which operation this host was busiest. All ranks call the methods together.
+    """Records this host's load in the busiest operation of each span. All ranks call the methods together.
 
     The complete span counts as one more operation.
     """

@@ -96,8 +96,8 @@ class ServingTask:
 class ResizedTask:
     """The work of one launch of the pattern ``resized``: ranks save a checkpoint, or load it.
 
-    If ``size`` is empty, the ranks save. If not, they load; `pytest_ckpt.sizing.resharding` defines the sizes. ``make``
-    is the ``module:name`` of the function that creates the loader.
+    ``size`` is the number of ranks that load, relative to the ranks that saved: ``halved`` or ``doubled``. If ``size``
+    is empty, the ranks save. ``make`` is the ``module:name`` of the function that creates the loader.
     """
 
     make: str

@@ -58,8 +58,8 @@ class Canaries:
 
     The first rank of each host reads parts of files that it saved. ``second`` is the run's directory through another
     mount of this host; None if the host has no other mount. ``drop`` drops caches in the same way as before every load.
-    ``files`` defines the files of a checkpoint. ``judged`` are numbers of the subject's own checkpoints. It contains
-    only checkpoints that are stored in the same way as extra checkpoints.
+    ``files`` defines the files of a checkpoint. ``judged`` are numbers of the subject's own checkpoints. If the
+    subject's checkpoints are stored differently from extra checkpoints, ``judged`` is empty.
 
     ``make_room`` deletes the subject's own checkpoints. After that, there is space for ``maximum`` extra checkpoints.
     The numbers of extra checkpoints are larger than ``after``.
@@ -144,7 +144,7 @@ class Canaries:
         return seconds
 
     def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
-        """Return (number of extra checkpoints, empty text). Without space for extra checkpoints, return (0, reason).
+        """Return (number of extra checkpoints, empty text). If timed reads are not possible, return (0, reason).
 
         Together, the extra checkpoints contain enough parts for every host. ``leaders`` are the first ranks of the
         hosts.

@@ -101,8 +101,9 @@ def _freed_bytes(
 ) -> int | None:
     """Wait until the space of deleted files is free, at most `_SPACE_SECONDS`. Return the freed bytes on rank 0.
 
-    ``before`` is the number of used bytes before the deletion. If ``before`` is None, return None immediately.
-    ``deleted_bytes`` is the size of the deleted files.
+    ``before`` is the number of used bytes before the deletion; None if this rank does not know the number. If
+    ``before`` is None, wait only for the other ranks, and return None. ``deleted_bytes`` is the size of the deleted
+    files.
     """
     freed = None
     with activity.wait():

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class _Counts:
-    """The size of the files after compression, and the CPU time of compression, over all ranks."""
+    """The size of all ranks' files after compression, and the codec's CPU time in each save and load.
+
+    The CPU time is the longest time of a rank. Only rank 0 has the values.
+    """
 
     def __init__(self, group: Group) -> None:
         self._group = group

@@ -167,7 +167,10 @@ class CrashScenario:
     _usual: float = math.inf
 
     def measure(self) -> None:
-        """Kill each planned save, and load the newest committed checkpoint after each kill. Then report all results."""
+        """Kill each planned save, and load the newest committed checkpoint after each kill. Then report all results.
+
+        If a committed checkpoint cannot be loaded correctly, no other save is killed.
+        """
         numbers = itertools.count(self.after + PATTERNS["crashes"].first)
         newest, older = next(numbers), 0
         kills: list[Kill] = []

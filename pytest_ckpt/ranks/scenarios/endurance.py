@@ -63,7 +63,7 @@ class LongRun:
         self._content = 0
 
     def endure(self, requested_seconds: float) -> None:
-        """Save repeatedly for ``requested_seconds``, and keep the newest two checkpoints.
+        """Save repeatedly for ``requested_seconds``. During this time, keep only the newest two checkpoints.
 
         If ``requested_seconds`` is 0, saves end when their durations are steady or a maximum number of saves is
         reached. If not, saves start at intervals of at least ``requested_seconds`` / `MAXIMUM_ENDURANCE_SAVES`.
@@ -103,9 +103,10 @@ class LongRun:
             self._send("endurance", found)
 
     def near_full(self, content: Content, one_checkpoint_bytes: int) -> None:
-        """Save on the volume without ballast. Then fill the volume with ballast to each level, and save at each level.
+        """Save on the volume as it is. Then fill the volume with ballast to each level, and save at each level.
 
-        Finally the ballast is removed, even after an error.
+        Ballast is data that only occupies space, and cannot be compressed or deduplicated. Finally the ballast is
+        removed, even after an error.
         """
         if not NEEDS["near_full"] <= self._store.capabilities:
             self._send("near_full", None, "The target has no volume that could be filled.")
@@ -147,9 +148,8 @@ class LongRun:
     def _fill(self, store: StoreOnVolume, content: Content, level: float) -> int | None:
         """Write ballast until the used share of the volume is ``level``.
 
-        Return the bytes of ballast written by all ranks. If the volume refuses bytes, return None. Ballast is data that
-        cannot be compressed or deduplicated. The ballast is really written, because reserved space would not fill a
-        volume.
+        Return the bytes of ballast written by all ranks. If the volume refuses bytes, return None. The ballast is
+        really written, because reserved space would not fill a volume.
         """
         wanted = self._group.share(store.volume(self._subject).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES

@@ -60,7 +60,10 @@ class TrialResult:
 
 @dataclass(slots=True)
 class ComparisonTotals:
-    """The sums over the comparisons of all loads so far. On rank 0 they cover all ranks."""
+    """The sums over the comparisons of all loads so far. Only rank 0 has the complete sums.
+
+    ``resident`` is the largest cached fraction before a load; None if a rank could not count cached pages.
+    """
 
     expected: int = 0
     checked: int = 0

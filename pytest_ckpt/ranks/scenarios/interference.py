@@ -56,12 +56,14 @@ _BYPASSED = "This engine writes its files without the store of a run, so its sav
 
 
 class InterferenceScenario:
-    """Measures paced saves, in turns without and with other work. Rank 0 reports the results of each pattern.
+    """Measures paced saves during other work: saves of a second job, then reads of data loaders.
+
+    Rank 0 reports the results of each pattern.
 
     ``do`` and ``strategy`` save checkpoints to ``store``, whose files accept bytes at ``pace``. Each save has new
-    content. ``found`` describes the pace for the report. A turn of data loaders takes ``turn_seconds``. In this turn, a
-    data loader on each host reads files of ``area`` at ``loader_bytes_per_second``. ``drop`` drops the cached data of
-    the files that will be read next. The numbers of the saved checkpoints are larger than ``after``.
+    content. ``found`` describes the pace for the report. In a turn of ``turn_seconds``, a data loader on each host
+    reads files of ``area`` at ``loader_bytes_per_second``. ``drop`` drops the cached data of the files that will be
+    read next. The numbers of the saved checkpoints are larger than ``after``.
     """
 
     def __init__(
@@ -248,7 +250,7 @@ class InterferenceScenario:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
     def _io_modes_text(self, io_mode: str) -> str:
-        """Return a text that describes how all hosts read samples through or past the page cache.
+        """Return on rank 0 a text that states whether the hosts read samples through or past the page cache.
 
         ``io_mode`` is the description of this host. If hosts differ, the text contains each description and its number
         of hosts.

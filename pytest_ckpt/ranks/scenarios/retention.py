@@ -1,6 +1,6 @@
 """Retention: after each of the subject's saves, old checkpoints are deleted.
 
-An additional save runs during a deletion.
+After all these saves, one more save runs during a deletion.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ class SavesRetained:
     def save_all(self, strategy: Strategy, count: int, training: TrainingSteps | None = None) -> Retention | None:
         """Save checkpoints 1 to ``count``.
 
-        After each save, delete the oldest checkpoint if there are more than ``retain``. If checkpoints are deleted,
-        return the cost of deletions on rank 0, and None elsewhere. If not, return None. Steps of ``training`` run
-        during each save. After each save, some steps run undisturbed before the next save.
+        After each save, delete the oldest checkpoint if there are more than ``retain``. If ``retain`` checkpoints are
+        left at the end, save one more checkpoint while the oldest one is deleted. Then return the cost of deletions on
+        rank 0, and None elsewhere. If nothing is deleted, return None. Steps of ``training`` run during saves 1 to
+        ``count``. After each of these saves, some steps run undisturbed.
         """
         if training:
             with self._do.stage("content", self._do.all("content")):

@@ -148,7 +148,7 @@ class ServingScenario:
 
 
 class WeightsEngine:
-    """The weights that one rank writes and reads. Their content is that of checkpoint ``number``.
+    """An engine for the weights that one rank writes and reads. The weights have the content of checkpoint ``number``.
 
     One thread reads all data in one pass, as in a rank of a serving engine. Other threads compare every byte
     concurrently. If a read waits for a comparison, the wait is timed. If a page of a mapped file cannot be read, the

@@ -1,4 +1,4 @@
-"""Strategy ``sync``: all ranks wait until all bytes are durable and rank 0 has committed."""
+"""Strategy ``sync``: the job waits until the bytes of all ranks are durable and the checkpoint is committed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class SyncStrategy:
         self._store, self._group, self._activity = store, group, activity
 
     def save(self, ref: CheckpointRef, *, is_saving_rank: bool = True) -> Pending:
-        """Write the files, wait for all ranks, and commit on rank 0."""
+        """Write the files, wait for all ranks, and commit.
+
+        On the target, rank 0 commits. In a local tier, one rank of each host commits.
+        """
         clock, start = Clock(activity=self._activity), time.perf_counter()
         saved = save_and_commit(
             self.engine, self._store, self._group, ref, clock, start=start, is_saving_rank=is_saving_rank

@@ -2,8 +2,8 @@
 
 The job waits while the state is saved to the local tier. To drain a save is to copy it to the target. Every rank drains
 its own files while the job continues. Some threads read the files from the local tier into buffers. The same number of
-threads write the data unchanged to the target. Finally rank 0 commits the checkpoint on the target. The previous
-checkpoint remains in the local tier until the next checkpoint is complete in the local tier.
+threads write the data unchanged to the target. Finally rank 0 commits the checkpoint on the target. A checkpoint
+remains in the local tier until the next checkpoint is complete in the local tier.
 """
 
 from __future__ import annotations

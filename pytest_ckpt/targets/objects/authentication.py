@@ -175,7 +175,7 @@ class Dialect(Protocol):
     def path(self, root: str, key: str) -> str:
         """Return the encoded path of a request for an object; ``root`` is the endpoint's path before the key.
 
-        For a request to the store itself, both parameters are empty.
+        For a request to the bucket or the account, ``key`` is empty.
         """
 
     def signed(
@@ -215,7 +215,7 @@ class DialectOfS3(PathOfKey):
     ) -> tuple[str, dict[str, str]]:
         """Return (query, headers) of a request; the headers contain the signature.
 
-        The signature covers ``body`` only if the body is small.
+        The signature covers ``body`` only if it is a ``bytes`` object of less than 1 MiB.
         """
         is_small = len(body) < _SMALL_BYTES and not isinstance(body, memoryview)
         sent = signed(

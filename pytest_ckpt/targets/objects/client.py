@@ -29,7 +29,8 @@ _NOT_REQUESTED = "x-amz-checksum-sha1"
 class S3Requests(Protocol):
     """S3 requests to a store, directly or through an adapter.
 
-    ``digests`` are the headers that may contain the checksum of a body. ``kept`` are the headers that HEAD returns.
+    ``digests`` are the headers that may contain the checksum of a body. ``kept`` are the checksum headers that a HEAD
+    request for the stored object returns.
     """
 
     digests: tuple[str, ...]
@@ -103,7 +104,7 @@ class ObjectState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Version:
-    """A version that a bucket keeps under a key: an older object, or a deletion marker."""
+    """A version that a bucket keeps under a key: the current or an older object, or a deletion marker."""
 
     key: str
     version: str
@@ -203,8 +204,8 @@ class Bucket:
     def read_into(self, key: str, offset: int, view: memoryview, moved: Callable[[int], None]) -> int:
         """Read a range of an object into ``view``, and return the number of bytes.
 
-        The read ends when ``view`` is full or the object ends. If the connection breaks, the client reconnects a few
-        times and repeats the complete range.
+        The read ends when ``view`` is full or the object ends. If the connection breaks, the complete range is read
+        again. `Patience` limits the number of attempts.
         """
         stop = offset + len(view) - 1
         if not len(view):

@@ -162,8 +162,8 @@ def of_connection(error: Exception, action: str, place: str) -> StoreError:
 def of_library(library: str, status: int, code: str, kind: str, number: int, action: str, place: str) -> StoreError:
     """Return a StoreError for an error of a third-party library, with status and code if these are known.
 
-    If neither status nor code is known, the text contains ``kind``, and the errno is ``number``. The library's own text
-    is omitted, because it may contain identities (names of accounts and keys).
+    If neither status nor code is known, the text contains ``kind``. If neither determines an errno, the errno is
+    ``number``. The library's own text is omitted, because it may contain identities (names of accounts and keys).
     """
     known = code if code in _CODES or code in _REMEDIES or code in _PASSING_CODES else ""
     words = ", ".join(filter(None, (f"status {status}" if status else "", known))) or kind

@@ -131,9 +131,10 @@ def sort_out(
 ) -> PrefixKeys:
     """Divide the keys below a run's prefix into keys that the run may have created, and foreign keys.
 
-    ``files`` is {subject: names of files in checkpoints}. ``small_files`` is {subject: names next to checkpoints}. All
-    keys below ``directories`` are the run's own. If a checkpoint contains a foreign key, the marker of the checkpoint
-    is in neither group. The marker is therefore not removed. The owner's key is also in neither group.
+    ``files`` is {subject: names of files in checkpoints}. ``small_files`` is {subject: names of files next to
+    checkpoints}. All keys below ``directories`` are the run's own. If a checkpoint contains a foreign key, the marker
+    of the checkpoint is in neither group. The marker is therefore not removed. The key of the owner's record is also in
+    neither group.
     """
     own, markers, strange = [], [], []
     for key in keys:

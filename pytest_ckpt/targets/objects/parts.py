@@ -28,8 +28,9 @@ def composite(checksums: Sequence[int]) -> str:
 def check_complete(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
     """Check that the parts of an object are complete; return the total bytes of the parts.
 
-    ``parts`` lists (number, bytes) of each part; numbers begin with 1 and are sorted. Raises OSError if a part is
-    missing, or if the total differs from ``size`` (None: unknown). All parts except the last must have ``step`` bytes.
+    ``parts`` lists (number, bytes) of each part, sorted by number. Raises OSError in three cases: the numbers are not
+    1, 2, 3 and so on; a part before the last one does not have ``step`` bytes; the total differs from ``size`` (None:
+    unknown).
     """
     total = sum(count for _, count in parts)
     is_complete = all(number == place for place, (number, _) in enumerate(parts, 1))

@@ -1,8 +1,8 @@
 """Removes a run's objects: automatically at the end of the run, or manually.
 
-At the end of a run, a separate process removes the names that the run may have created. Manually, ``python -m
-pytest_ckpt.targets.objects.remove s3://…`` removes all objects, unfinished uploads and older versions below the run's
-prefix. Objects outside of this prefix remain.
+At the end of a run, a separate process removes the objects and uploads that the run may have created. Manually,
+``python -m pytest_ckpt.targets.objects.remove s3://…`` removes all objects, unfinished uploads and older versions below
+the run's prefix. Objects outside of this prefix remain.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def _failures_of_each(
 ) -> list[str]:
     """Perform the action ``act`` for each item, several at a time; return a sentence for each failure.
 
-    ``action`` returns the description of an action. ``command`` returns the command by which the user can repeat it.
+    ``action`` returns a sentence that states the failure for an item. ``command`` returns the command by which the user
+    can repeat the action.
     """
 
     def do(thing: T) -> str:
@@ -127,7 +128,7 @@ def _failures_of_each(
 def main(words: Sequence[str] | None = None) -> int:
     """Remove the objects that the arguments name; return the exit code.
 
-    0: all objects are removed. 1: the store refused the removal. 4: the arguments do not name the location of a run.
+    0: all objects are removed. 1: a request to the store failed. 4: the arguments do not name the location of a run.
     """
     args = _parser().parse_args(words)
     try:

@@ -2,7 +2,8 @@
 
 The objects of a checkpoint have a common prefix. To commit, rank 0 puts one more object, the marker. The marker lists
 all other objects with their sizes and checksums. A checkpoint without a marker does not exist. So a load reads the
-marker first, and a deletion removes the marker first.
+marker first, and a deletion removes the marker first. If a job's library commits, an object of the library replaces the
+marker.
 """
 
 from __future__ import annotations
@@ -393,7 +394,10 @@ class ObjectStore(StoreWithoutCache):
         return ObjectsDraft(self._bucket, self._key(ref), phases, publish)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Write the marker, which lists every object of the checkpoint. The marker must not exist yet."""
+        """Write the marker, which lists every object of the checkpoint.
+
+        Raises FileExistsError if a marker with another content exists.
+        """
         key, text = self._marker(ref), marker_text(entries)
         with phases.phase("commit", MARKER):
             try:

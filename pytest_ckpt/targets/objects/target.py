@@ -327,7 +327,8 @@ class ObjectTarget:
     def _check_versions(self, bucket: Bucket) -> None:
         """Raise UsageError if the bucket keeps deleted objects.
 
-        If the credentials may not query this property, also raise UsageError, unless ``--ckpt-unversioned`` is set.
+        Without the permission to query this property, UsageError is also raised. The option ``--ckpt-unversioned``
+        prevents only this second error.
         """
         try:
             keeps = bucket.keeps_versions()

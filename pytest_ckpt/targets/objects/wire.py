@@ -2,9 +2,9 @@
 
 Request bodies are sent from the caller's memory; answers are received into the caller's memory. Each thread has its own
 connection. If the store reports a temporary error (such as 503), times out or drops the connection, the request is
-retried after an increasing pause. The class `Patience` limits the retries. Every attempt is counted and timed. All
-threads use one endpoint at a time. If this endpoint does not answer or refuses connections, all threads switch to the
-next endpoint.
+retried after a random pause. The longest possible pause doubles with each attempt, up to 10 s. The class `Patience`
+limits the retries. Every attempt is counted, and every answer is timed. All threads use one endpoint at a time. If this
+endpoint does not answer or refuses connections, all threads switch to the next endpoint.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errn
 class Patience:
     """A client's timeouts for connections and answers, in seconds, and the number of attempts for a request.
 
-    If ``bears`` is true, temporary errors (such as 503 or a broken connection) are retried for at least the time in
-    `Access`. ``attempts`` is then the minimum number of attempts.
+    If ``bears`` is true, temporary errors (such as 503 or a broken connection) are retried for at least
+    `Access.borne_seconds`. ``attempts`` is then the minimum number of attempts.
     """
 
     connect_seconds: float

@@ -364,7 +364,7 @@ def make_directory(directory: Path) -> None:
     """Create a directory, unless another rank has created it. Raises FileExistsError for a symbolic link or a file.
 
     If another host has just created the parent directory, this client may not see the parent directory yet. The
-    creation is therefore retried. The time limit is that of the requirement STALE.
+    creation is therefore retried, at most for the time limit of the requirement STALE.
     """
 
     def create() -> None:
@@ -378,7 +378,7 @@ def make_directory(directory: Path) -> None:
 
 
 def retry_until_visible(act: Callable[[], None]) -> None:
-    """Call a function; repeat the call after FileNotFoundError. The time limit is that of the requirement STALE.
+    """Call a function; repeat the call after FileNotFoundError, at most for the time limit of the requirement STALE.
 
     A file that another host has created may become visible to this client only later.
     """
@@ -487,9 +487,9 @@ class SourceAtOffsets:
 
 
 class FreshSource(SourceAtOffsets):
-    """A file whose reads all come from the storage, even if the same bytes are read again.
+    """An open file for repeated reads of the same bytes. Each read should come from the storage.
 
-    If direct I/O is not used, the kernel is advised to drop the file's cached pages after each read.
+    If direct I/O is not used, the kernel is advised to drop the read pages from its cache after each read.
     """
 
     def __init__(self, path: Path, direct: DirectSupport, phases: Phases) -> None:

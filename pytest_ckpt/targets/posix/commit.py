@@ -138,5 +138,5 @@ BY_RENAME, BY_MARKER = COMMITS["rename"], COMMITS["marker"]
 
 
 def commit_of(area: AreaRef) -> Commit:
-    """Return the commit method of a run's area. It was selected when the area was created, by a test on the target."""
+    """Return the commit method of a run's area. A test on the target selected it at the creation of the area."""
     return BY_MARKER if area.opener == OPENER_BY_MARKER else BY_RENAME

@@ -61,10 +61,11 @@ def stated_alignment(descriptor: int) -> int | None:
 
 @dataclass(slots=True)
 class DirectSupport:
-    """The numbers of bytes that requests on a target transferred directly and buffered, and why some were buffered.
+    """Counts the bytes of direct and of buffered requests on a target, and records why a request was not direct.
 
-    ``refused`` is the most recent reason; it may apply to one file only. The size of a direct request is a multiple of
-    ``block_bytes``. If the target refuses a request of this alignment, ``block_bytes`` is increased.
+    ``refused`` is this reason; it is empty if the target accepted every request as a direct request. The reason may
+    apply to one file only. The size of a direct request is a multiple of ``block_bytes``. If the target refuses a
+    request of this alignment, ``block_bytes`` is increased.
     """
 
     refused: str = ""

@@ -278,9 +278,9 @@ class FileBelow:
     def counts_reads(self, directory: Path) -> bool:
         """Return whether reads from the target appear in the page cache as pages of the lower files.
 
-        For the test, a file is written, dropped from the cache, and read. The methods of dropping are those before a
-        load: the whole cache of the host, or only the file and the lower files. A loop device with direct I/O caches no
-        pages of its backing file; the result is then True without a test.
+        For the test, a file is written, dropped from the cache, and read. A load may drop the whole cache of the host,
+        or only the file and the lower files; the test alternates between these two methods. One success is sufficient.
+        A loop device with direct I/O caches no pages of its backing file; the result is then True without a test.
         """
         if self._is_direct:
             return True
@@ -304,9 +304,9 @@ class FileBelow:
         """Return how many bytes of the target's files are cached as pages of the lower files.
 
         ``files`` are (path, size). If their offsets in the lower files are unknown, all cached pages of the lower files
-        are counted, but at most the total size of ``files``. A small number of cached pages may be metadata of the file
-        system; the result is then 0. The limit is 1 % of the total size or 8 MiB, whichever is larger, but at most half
-        of the total size.
+        are counted, but at most the total size of ``files``. In this case a few cached pages may be metadata of the
+        file system. The result is therefore 0 up to a limit: 1 % of the total size, but at least 8 MiB. If half of the
+        total size is less, this half is the limit.
         """
         size = sum(of_file for _, of_file in files)
         if self.is_placed:

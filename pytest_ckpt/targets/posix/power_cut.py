@@ -132,7 +132,7 @@ def _unmount(point: Path, patience_seconds: float) -> None:
 
 
 def _users(point: Path) -> list[str]:
-    """Return descriptions of the processes that have an open file or their working directory below a mount point."""
+    """Return a description of each process with an open file, its working or its root directory below a mount point."""
     users = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():

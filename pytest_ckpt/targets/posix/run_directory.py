@@ -434,10 +434,11 @@ def _has_owner_record(directory: int, run_id: str) -> bool:
 
 
 def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
-    """Remove known files below an open directory, and then each subdirectory that is empty.
+    """Remove known files below an open directory. Remove their subdirectories too, if these are then empty.
 
     Return (path, reason) of each remaining entry. ``prefix`` is the open directory's path relative to the run's
-    directory. ``names`` are the paths of the known files, also relative to the run's directory.
+    directory. ``names`` are the paths of the known files, also relative to the run's directory. A name that ends in
+    ``/`` is a directory; all of its content is removed.
     """
     left: list[tuple[str, str]] = []
     for name in sorted(os.listdir(directory), key=MARKER.__eq__):

@@ -332,7 +332,7 @@ class _Walk:
 
 
 def _complete_device(device: Path) -> Path:
-    """Return the sysfs directory of a device. For a partition, return that of the whole device."""
+    """Return the sysfs directory of a device. For a partition, return the sysfs directory of the whole device."""
     return device.parent if (device / "partition").exists() else device
 
 

@@ -307,7 +307,7 @@ class PosixStore:
         (self._directory / subject).rmdir()
 
     def names_directory(self, name: str) -> PosixNames:
-        """Return an object for a directory at the top of the area. The directory may not exist yet."""
+        """Return a `PosixNames` for the directory ``name`` in the area. The directory may not exist yet."""
         return PosixNames(self._directory / name)
 
     def fsync_counts(self, subject: str) -> FsyncCounts:

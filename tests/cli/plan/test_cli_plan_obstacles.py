@@ -153,7 +153,7 @@ def test_errors_exit_with_4_and_state_the_cause(arguments, expected_text):
 
 
 def test_a_reader_that_leaves_early_sees_no_traceback():
-    """``pytest-ckpt plan --ranks | head -1`` prints no traceback, although its output exceeds the buffer of a pipe."""
+    """``pytest-ckpt plan --ranks | head -1`` prints no traceback. The output is larger than the buffer of a pipe."""
     reading, writing = os.pipe()
     words = [
         sys.executable,

@@ -95,7 +95,6 @@ def test_a_load_with_few_open_files_reads_them_all(saved, monkeypatch):
 
 
 def test_the_load_time_excludes_comparisons_after_the_last_read(saved, monkeypatch):
-    """The load time excludes comparisons after the last read."""
     all_is_read, leave, compare = threading.Event(), Ring.leave, stream.compare
 
     def leaves(ring):

@@ -64,8 +64,8 @@ def with_tables(page: str) -> str:
 def _listed(names: Iterable[str]) -> str:
     """Return the names of checks, separated by commas.
 
-    Two large groups are described by a phrase: the checks that compare whole files, and other checks that read data
-    back.
+    If the names are all checks that compare whole files, a phrase precedes them. If the names contain nearly all other
+    checks that read data back, the text is only a phrase.
     """
     chosen = frozenset(names)
     if chosen == COMPLETE_FILES:

@@ -132,9 +132,9 @@ def _cold_text(cold: Row) -> str:
 
 
 def _proof_text(way: str, cold: Row | None) -> list[str]:
-    """Return a list that contains the cell text about COLD, or an empty list if COLD was not met.
+    """Return a list that contains the cell text about COLD; an empty list if COLD was not met or not tried.
 
-    ``way`` is the task that proved COLD.
+    ``way`` is the recorded test of COLD, an element of ``_COLD_WAYS``.
     """
     return [f"{_cold_text(cold)}, {_condition(way, cold)}"] if cold and cold["outcome"] == "met" else []
 

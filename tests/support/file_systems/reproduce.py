@@ -171,7 +171,7 @@ def rewritten(directory: str, other: str) -> dict[str, float]:
 def lengthened(directory: str, other: str) -> dict[str, int]:
     """Lengthen a file that the other client has read; return how often the next read does not return all new bytes.
 
-    The file is lengthened after 1.2 s. By then, the kernel of the other client queries the attributes again.
+    The file is lengthened 1.2 s after the first read, when the cached attributes of the other client have expired.
     """
     cut = 0
     for trial in range(_TRIALS):
@@ -186,7 +186,7 @@ def lengthened(directory: str, other: str) -> dict[str, int]:
 
 
 def created_once(directory: str, other: str) -> dict[str, int]:
-    """Two processes create the same name exclusively, 200 times.
+    """Two processes create the same new file with O_EXCL. This is repeated with 200 names.
 
     POSIX: one process succeeds, the other process gets EEXIST.
     """
@@ -277,7 +277,7 @@ def committed(directory: str, other: str) -> dict[str, int]:
 
 
 def directory_made_once(directory: str, other: str) -> dict[str, int]:
-    """Two processes create the same directory at the same moment, 1,000 times.
+    """Two processes create the same directory at the same moment. This is repeated with 1,000 names.
 
     POSIX: one process succeeds, the other process gets EEXIST.
     """

@@ -90,7 +90,7 @@ def _keep(name: str, what: Mapping[str, Any]) -> None:
 
 
 def not_met(seen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return {name: verdict} for all verdicts that are neither met nor deselected. The name is that of `name_of`."""
+    """Return {name: verdict} for all verdicts that are neither met nor deselected. `name_of` defines the names."""
     return {name_of(v): v for v in seen["verdicts"] if v["outcome"] != "met" and v["reason"] != "not selected"}
 
 
@@ -99,7 +99,7 @@ def failed(seen: Mapping[str, Any]) -> set[str]:
 
 
 def is_undecided(verdict: Mapping[str, Any]) -> bool:
-    """Return true if a required verdict is undecided, although the run had all options that it needs."""
+    """Return true if a required requirement was not run, and the necessary options were given."""
     return (verdict["outcome"], verdict["severity"]) == ("not run", "required") and verdict["reason"] != "not given"
 
 

@@ -205,7 +205,7 @@ def run(
 
 
 def _memory() -> str | None:
-    """Return the path of a tmpfs, /dev/shm, or None if it is not writable or has less than 4 GiB of free space.
+    """Return /dev/shm, which is in memory; None if it is not writable or has less than 4 GiB of free space.
 
     Attacks create thousands of directories. On a disk, this would take a third of the total time.
     """

@@ -1,4 +1,4 @@
-"""Attacks on the inputs of the commands size, simulate, project and show.
+"""Attacks on the inputs of the commands size, simulate, project, plan and show.
 
 Inputs are options, run directories, and files that describe a model, a table or a job.
 """

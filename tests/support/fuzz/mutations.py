@@ -168,7 +168,7 @@ def removed(rng: Random, directory: Path, _outside: Path) -> str:
 def replaced(rng: Random, directory: Path, outside: Path) -> str:
     """Create a link, a pipe, a socket, a directory or an empty file at a random path.
 
-    The new object replaces an existing file or directory, or has another name beside an existing one.
+    A file or directory that exists at this path is removed first.
     """
     there = [p for p in inside(directory) if not p.is_symlink()]
     if not there:

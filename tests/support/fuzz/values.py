@@ -96,7 +96,7 @@ def near(rng: Random, old: Any) -> Any:
 
 
 def changed(rng: Random, document: Any) -> tuple[Any, str]:
-    """Change one value of a document; return (document, description of the change)."""
+    """Make one change to a document; return (document, description of the change)."""
     found = places(document)
     if not found or rng.random() < 0.01:
         return value(rng), "the whole"

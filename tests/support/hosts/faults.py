@@ -32,7 +32,7 @@ class InjectedFault:
     - ``rank``, ``daemon``, ``host``: kill a rank, the launcher's daemon, or the whole host
     - ``cut``, ``cut for 5 s``, ``slow``: interrupt the host's network link, or limit its rate
     - ``Ctrl-C``, ``TERM``, ``controller killed``: send SIGINT, SIGTERM or SIGKILL to the controller
-    - ``controller killed while ranks wait``: also send SIGKILL to the controller
+    - ``controller killed while ranks wait``: send SIGKILL to the controller while `blocked_run` blocks the run
     - ``launcher``: kill the launcher
     - ``cancelled``: cancel the Slurm job
     """

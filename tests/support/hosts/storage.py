@@ -19,11 +19,11 @@ from tests.support.targets.object_faults import faulty_store
 class Storage:
     """Shared storage: the tests' FUSE file system if ``is_fuse`` is true, otherwise MooseFS.
 
-    ``mounted`` contains mount options of MooseFS.
+    ``mounted`` contains mount options of MooseFS. ``stores`` contains the faults of additional object stores.
 
-    The other fields, except ``stores``, apply to the FUSE file system. The first host is one client, and all other
-    hosts are a second client. Clients cache names and attributes for ``cache_seconds``. If ``keep_cache`` is true,
-    cached pages remain when a file is opened again. ``faults`` is {enabled fault: its parameters}.
+    The other fields apply to the FUSE file system. The first host is one client, and all other hosts are a second
+    client. Clients cache names and attributes for ``cache_seconds``. If ``keep_cache`` is true, cached pages remain
+    when a file is opened again. ``faults`` is {enabled fault: its parameters}.
     """
 
     is_fuse: bool = False

@@ -1,13 +1,13 @@
 """Make one rank of a run misbehave. Python imports this module at the start of every process of the run.
 
-The environment variable ``CKPT_SABOTAGE`` describes the sabotage as JSON. The sabotage affects operations of the rank
-``rank`` whose name matches the regular expression ``where``. The field ``way`` is one of:
+The environment variable ``CKPT_SABOTAGE`` describes the sabotage as JSON. The sabotage affects the rank ``rank`` in
+operations with a name that matches the regular expression ``where``. The field ``way`` is one of:
 
-- ``hold``: the first write of a file blocks until the test releases the rank
+- ``hold``: the first write blocks until the test releases the rank
 - ``eio``: fsync fails with EIO
 - ``forget``: the fsync calls of engine stream are omitted
 - ``slow``: a save or load takes one second longer
-- ``pause``: an operation starts only when the test releases the rank
+- ``pause``: the first operation starts only when the test releases the rank
 """
 
 from __future__ import annotations

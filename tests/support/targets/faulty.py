@@ -42,9 +42,9 @@ def fails_with(number: int) -> Iterator[None]:
 
 
 def polled(look: Callable[[], object], deed: Callable[[], None], times: int) -> list[object]:
-    """Call ``deed`` as often as ``times``; return the results of ``look``.
+    """Call ``deed`` ``times`` times, and return the results of ``look``.
 
-    Meanwhile, a thread calls ``look`` repeatedly.
+    During these calls, a thread calls ``look`` repeatedly.
     """
     seen: list[object] = []
     over = threading.Event()

@@ -5,7 +5,7 @@ page XORed with its own first word therefore depends only on the row. This file 
 each page it stores the number of the row and the page's first word: 12 bytes for 4 KiB.
 
 The file system knows neither the seed nor the layout, so it compares each page with the stored row. Pages that differ
-are stored unchanged. Power cuts are not supported, because the files are in the memory of the serving process.
+are stored unchanged. Power cuts are not supported, because the row numbers are in the memory of the serving process.
 """
 
 from __future__ import annotations

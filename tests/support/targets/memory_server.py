@@ -62,7 +62,7 @@ class Area:
 
 
 class Server:
-    """Performs requests one at a time. ``journal`` lists the removed objects."""
+    """Performs requests one at a time. ``journal`` lists the objects of checkpoints that a clean-up removed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -175,7 +175,7 @@ class Server:
     def do_clean(
         self, _pid: int, where: tuple[str, str], files: dict[str, list[str]], directories: list[str], *, keep: bool
     ) -> list[str]:
-        """Remove the objects of a run whose names are in ``files`` or ``directories``, including unfinished uploads.
+        """Remove the objects that ``files`` and ``directories`` name from a run, including unfinished uploads.
 
         Return a message for each object that remains. The area is removed if it is empty and ``keep`` is False.
         """

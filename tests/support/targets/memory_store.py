@@ -122,7 +122,7 @@ class MemoryTarget:
         ]
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the files of a run, in a separate process; return a message for each object that remains."""
+        """Remove the objects of a run, in a separate process; return a message for each object that remains."""
         asked = {
             "name": area.location,
             "where": [area.run_id, *area.identity],
@@ -138,7 +138,7 @@ class MemoryTarget:
 
 
 def clean_in_process(asked: Mapping[str, Any]) -> Any:
-    """Remove the files of a run; `MemoryTarget.clean` calls this in a separate process."""
+    """Remove the objects of a run; `MemoryTarget.clean` calls this in a separate process."""
     where = tuple(asked["where"])
     return Wire(asked["name"]).ask("clean", where, asked["files"], asked["directories"], keep=asked["keep"])
 

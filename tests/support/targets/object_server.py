@@ -109,8 +109,8 @@ class Fault:
 class Misbehaving:
     """A faulty proxy in front of a healthy server.
 
-    ``seen`` counts the requests, and ``asked`` lists them in order. When ``release_blocked`` is set, the requests that
-    a fault blocks end.
+    ``seen`` counts the requests, and ``asked`` lists them in order. A fault can block requests until
+    ``release_blocked`` is set.
     """
 
     endpoint: str

@@ -101,11 +101,11 @@ class FileImage:
         return sum(last - first for stretch, first, last in self._within(start, stop) if stretch.number >= 0)
 
     def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, TensorKey | None, int, Bytes | None]]:
-        """Split bytes of the file where a tensor, or the content between two tensors, begins. Yield each part.
+        """Split bytes of the file at the start and the end of each tensor. Yield each part.
 
         ``data`` contains the bytes of the file from ``offset`` on. For a part of a tensor, yield (bytes, number of the
-        tensor in the file, tensor's key, offset in the tensor, None). For a part of other content, yield (bytes, -1,
-        None, offset in the other content, expected bytes).
+        tensor in the file, tensor's key, offset in the tensor, None). For a part outside tensors, yield (bytes, -1,
+        None, offset from the end of the previous tensor or from the start of the file, expected bytes).
         """
         for part, stretch, inside in self._parts(data, offset):
             if stretch.number < 0:

@@ -81,9 +81,9 @@ class Filler:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """The data of a tensor, or of the serialization id, in the file: offset, size, and offsets of the data's CRC-32.
+    """The place of a tensor's data, or of the serialization id, in the file.
 
-    The CRC-32 has 4 bytes, little-endian.
+    The file contains the CRC-32 of the data (4 bytes, little-endian) at each of the ``checksum_offsets``.
     """
 
     offset: int
@@ -97,9 +97,9 @@ class Container:
 
     ``records`` are the file's tensors in order. ``pieces`` are all other bytes. ``identity`` is the record of the
     serialization id. The pieces contain zeros in place of each tensor's CRC-32, and in place of the second half of the
-    serialization id. The CRC-32 of the serialization id in the pieces is computed with these zeros.
+    serialization id. The pieces also contain the CRC-32 of the serialization id with these zeros.
     ``checksums_before`` are the CRC-32 of the records before the tensors. ``checksums_after`` are the CRC-32 of the
-    records after the tensors.
+    records between the tensors and the serialization id.
     """
 
     bytes: int
@@ -244,10 +244,10 @@ def _central(entry: _Entry) -> bytes:
 
 
 def _large_fields(size: int, stored: int, header: int) -> bytes:
-    """Return the zip64 field, which contains those of the three values that do not fit in 32 bits.
+    """Return the zip64 field, which contains values that do not fit in 32 bits. If all values fit, return no bytes.
 
     ``size`` is the size of the data, ``stored`` the size of the stored data, ``header`` the offset of the local header.
-    If ``size`` does not fit, the field contains both sizes. If all values fit, return no bytes.
+    If ``size`` does not fit, the field contains both sizes.
     """
     values = ([size, stored] if size >= _MAXIMUM_32 else []) + ([header] if header >= _MAXIMUM_32 else [])
     return struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values) if values else b""

@@ -45,9 +45,9 @@ class Ring(Generic[_Request]):
 
     @property
     def stalled_seconds(self) -> float:
-        """The maximum time in seconds that the pass has lost because no buffer was free.
+        """An upper bound of the seconds that the pass has lost because no buffer was free.
 
-        Readers wait concurrently, so the time is the mean of the readers' total waits.
+        Readers wait concurrently, so the bound is the sum of all waits, divided by the number of readers.
         """
         return self._waited_seconds / self._all_readers
 

@@ -1,7 +1,8 @@
 """Runs the server: ``python -m pytest_ckpt.targets.objects.server``.
 
-The server listens on a free port of the loopback interface, and prints its URL. It ends with the process that started
-it, and then deletes its data. It accepts requests without authentication.
+The server listens on a free port of the loopback interface, and prints its URL. It accepts requests without
+authentication. When the server ends, its data are deleted. A run starts the server so that it ends with the run
+(`embedded.Embedded`).
 """
 
 from __future__ import annotations

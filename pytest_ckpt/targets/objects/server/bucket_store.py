@@ -84,7 +84,8 @@ class RequestRefused(Exception):  # noqa: N818 - it is an answer
 class StoredPart:
     """A piece of an object: the body of one request, stored in a file.
 
-    ``crc32`` is complete after all bytes have arrived. ``checksums`` are all further checksums that the client sent.
+    ``crc32`` is complete after all bytes have arrived. ``checksums`` is {header: checksum} for further checksums that
+    the client sent, except MD5.
     """
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
@@ -103,7 +104,7 @@ class Object:
 
     ``crc32`` is in S3's form. For an object from a single PUT, it is the CRC-32 of the bytes. For an object from a
     multipart upload, it is the CRC-32 of the pieces' CRC-32s, then ``-`` and the number of pieces. ``modified`` is in
-    seconds since 1970. ``checksums`` is {header: checksum} for all further checksums that the client sent.
+    seconds since 1970. ``checksums`` are the further checksums of a single PUT (`StoredPart`); otherwise it is empty.
     """
 
     pieces: tuple[StoredPart, ...]
