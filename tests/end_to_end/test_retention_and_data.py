@@ -23,6 +23,7 @@ from tests.support.end_to_end import (
     REQUIRED,
     SUBJECT,
     TINY,
+    TORCH,
     Runner,
     counted_steps,
     progress_lines,
