@@ -195,11 +195,12 @@ def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _SourcedTe
 def _split(option: Option, text: str, source: str) -> dict[str, _SourcedText]:
     """Split the text of a list option into names and parameters; return {ini name: value}.
 
-    The result has one entry for all names, and one entry for each parameter. An item of the list is ``name``,
-    ``name:parameter=value`` or ``parameter=value``. A parameter without a name belongs to the preceding name. If no
-    name precedes the parameter, the parameter is set, but no name is added to the list. Each line of the text is one
-    occurrence of the option. The names of the last occurrence replace earlier names. The parameters of all occurrences
-    are used.
+    Each line of the text is one occurrence of the option. Its items are ``name``, ``name:parameter=value`` (this also
+    adds the name) or ``parameter=value``. The last form belongs to the preceding name of the line. Without a preceding
+    name, the parameter is set, and no name is added.
+
+    In the result, one entry contains the names of the last line that has names. Each parameter of any line has its own
+    entry.
     """
     found: dict[str, _SourcedText] = {}
     names: list[str] = []

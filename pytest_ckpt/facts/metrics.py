@@ -88,7 +88,7 @@ FAULTS = Metric("ckpt_integrity_faults", "Number of places in loaded checkpoints
                 ("subject",))  # fmt: skip
 REQUESTS = Metric("ckpt_requests", "Number of requests to an object store; known at the end of a measurement.",
                   _REQUEST, is_counter=True)  # fmt: skip
-RETRIES = Metric("ckpt_request_retries", "Number of requests that were repeated after 503, silence or a broken "
+RETRIES = Metric("ckpt_request_retries", "Number of requests that were repeated after 503, 429, silence or a broken "
                  "connection.", _REQUEST, is_counter=True)  # fmt: skip
 BUSY = Metric("ckpt_request_busy_answers", "Number of answers 503 and 429.", _REQUEST, is_counter=True)
 RETRY_WAIT = Metric("ckpt_request_retry_wait_seconds", "Time that ranks waited before they repeated requests.",

@@ -26,6 +26,7 @@ from pytest_ckpt.run.crash import Crash
 from pytest_ckpt.run.open import open_run, preview_run
 from pytest_ckpt.support import resources, waits
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.processes import end_undisturbed
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.schemes import known_targets
 
@@ -85,7 +86,7 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
     if any(getattr(config.option, name, False) for name in _LISTING):
         config.stash[RUN] = preview_run(settings, command, extras, targets)
         return
-    _end_on_sigterm(config)
+    _end_on_signals(config)
     _print_waits(config, Redactor.of(os.environ, [*(o.value for o in settings.origins), *command]))
     try:
         config.stash[OPEN_RUN] = run = open_run(
@@ -142,16 +143,21 @@ def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
             config.args[number] = str(place if place.is_dir() else place.with_suffix(".py")) + colons + rest
 
 
-def _end_on_sigterm(config: pytest.Config) -> None:
-    """Handle SIGTERM like Ctrl-C: end the ranks, clean the target and write the report."""
+def _end_on_signals(config: pytest.Config) -> None:
+    """Handle Ctrl-C and SIGTERM: end the ranks, clean the target and write the report.
+
+    The first signal raises KeyboardInterrupt. Further signals are ignored, because they could end pytest before its
+    hooks are called. If Ctrl-C is ignored or handled by other code, this remains so.
+    """
 
     def interrupt(_number: int, _frame: object) -> None:
+        end_undisturbed()
         raise KeyboardInterrupt
 
-    config.stash[OLD_HANDLERS] = {
-        signal.SIGINT: signal.getsignal(signal.SIGINT),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt),
-    }
+    config.stash[OLD_HANDLERS] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, interrupt)
+    if config.stash[OLD_HANDLERS][signal.SIGINT] is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def _print_waits(config: pytest.Config, redactor: Redactor) -> None:

@@ -84,10 +84,13 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTimes:
-    """The times of one rank. ``bytes`` is the size of one checkpoint of all ranks; None if no throughput is recorded.
+    """The times of one rank.
+
+    ``bytes`` is the size of one checkpoint of all ranks. It is calculated from recorded throughputs and durations; None
+    if no throughput is recorded.
 
     ``began`` is the start of the epoch that contains the first recorded operation, in seconds on this rank's clock.
-    From ``began`` to the start of this operation, the rank only pauses. ``faults`` are sentences on implausible
+    From ``began`` to the start of the first operation, the rank only pauses. ``faults`` are sentences on implausible
     records, which are omitted.
     """
 

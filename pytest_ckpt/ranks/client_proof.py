@@ -47,7 +47,7 @@ class _RankProof:
 
 @dataclass(kw_only=True, slots=True)
 class ClientProof:
-    """Collects the evidence of one rank. All ranks call `joined` together.
+    """Collects the evidence of one rank that its client is genuine. All ranks call `joined` together.
 
     ``clock`` compares the rank's clock with the kernel's uptime.
     """

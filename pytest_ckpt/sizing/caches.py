@@ -20,8 +20,8 @@ def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
     """Return the smallest number of operations between a load and the previous use of the same checkpoint.
 
     ``saves`` and ``loads`` are checkpoint numbers, in the order of the operations. Each operation moves a host's part
-    of a checkpoint through the host's memory. So between this use and the load, at least this number of parts passes
-    through the memory. Without loads, the result is 0.
+    of a checkpoint through the host's memory. So between any load and the previous use of its checkpoint, at
+    least as many parts as the result pass through the memory. Without loads, the result is 0.
     """
     moved = [*saves, *loads]
     return min(

@@ -182,13 +182,14 @@ _PAGE_BYTES = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weights:
-    """The weights of a model in files of ``file_pages`` pages (4 KiB).
+    """The weights of a model in files. ``file_pages`` is the number of 4 KiB pages of each file.
 
     ``full_bytes`` is the size of all weights of the model at scale 1.0. If the ranks are a subset, the files contain
     only the share of the subset.
 
-    The files are assigned to ``processes`` ranks in rotation, and each rank writes its files. The first ``replicas`` x
-    ``readers`` ranks read. Each replica reads all files, and each of its readers reads a part of every file.
+    The files are assigned to ``processes`` ranks in rotation, and each rank writes its files. For reads,
+    each group of ``readers`` consecutive ranks is a replica. There are ``replicas`` groups; the remaining ranks do not
+    read. Each replica reads all files, and each of its ranks reads a part of every file.
     """
 
     processes: int

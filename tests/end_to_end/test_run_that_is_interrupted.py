@@ -17,6 +17,7 @@ import pytest
 
 from pytest_ckpt.ranks.content import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
+from tests.support import CHECKOUT
 from tests.support.end_to_end import (
     DIRECTORY,
     MEASURED,
@@ -161,6 +162,29 @@ def _has_pending(process: subprocess.Popen[bytes]) -> bool:
         return False
     words = re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
     return any(int(word, 16) >> (signal.SIGINT - 1) & 1 for word in words)
+
+
+# Sends Ctrl-C in the first test, and once more before any other plugin hears of the first one.
+_SECOND_SIGNAL = """
+import os, signal, pytest
+class Second:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self):
+        os.kill(os.getpid(), signal.SIGINT)
+def pytest_sessionstart(session):
+    session.config.pluginmanager.register(Second())
+def pytest_runtest_setup():
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_a_second_signal_that_comes_before_the_hooks_of_the_first_is_ignored(runner: Runner) -> None:
+    (runner.home / "second_signal.py").write_text(_SECOND_SIGNAL)
+    environment = {"PYTHONPATH": f"{runner.home}:{CHECKOUT}"}
+    run = runner.run(*TINY, "-p", "second_signal", environment=environment)
+    assert "Traceback" not in run.text
+    assert run.code == run.document["exit_code"] == 2, run.text
+    assert run.left_on_target == []
 
 
 @pytest.mark.thorough

@@ -202,7 +202,7 @@ def test_a_descriptor_made_by_fcntl_is_one_place_in_the_file(command):
 
 @pytest.mark.parametrize("copied", [f"fcntl(3<{DATA}>, F_DUPFD_CLOEXEC, 0) = 4<{DATA}>", f"dup(3<{DATA}>) = 4<{DATA}>"])
 def test_a_file_stays_open_when_a_copy_of_its_descriptor_is_closed(copied):
-    """A file stays open if a copy of its descriptor is closed, as in Python's mmap and Rust's try_clone."""
+    """A file stays open if a copy of its descriptor is closed. Python's mmap and Rust's try_clone make such copies."""
     pattern = recorded(
         (7, opened(DATA, "O_RDWR|O_CREAT", 3)),
         (7, written(DATA, 100)),

@@ -63,8 +63,8 @@ def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
 def reader(session: Session, directory: str, *, client_name: str, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Wait for the marker of a checkpoint, read the objects that the marker names, and return the faults.
 
-    When ``stopped`` returns true, the marker has been written. If the marker is still missing after that, this is a
-    fault.
+    When ``stopped`` returns true, the writer has finished. The reader then looks once more; if the marker is still
+    missing, this is a fault.
     """
     findings, name = Findings(), f"{directory}/{_MARKER}"
     while not (answer := session.get(name)):

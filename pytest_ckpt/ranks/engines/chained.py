@@ -217,7 +217,7 @@ class ChainedEngine:
         return sum(max(0, min(run.bytes, got - at)) for at, run in _placed(runs))
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the pages that the last step read with the content of the checkpoint that wrote the pages."""
+        """Compare the pages read by the last load step. Expected is the content of the checkpoint that wrote them."""
         if self._is_idle:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         if self._read is None:

@@ -32,8 +32,8 @@ class LibraryOperation:
     """One save or load of one rank through the library. Storage calls are timed; waits for other ranks are not timed.
 
     ``error`` is the first OSError of a call. It is recorded, because torch does not always report it. ``sizes`` is
-    {file name: size of the opened file in bytes}. ``checksum`` is the CRC-32 of a file named in ``summed``, as written
-    or read; None without such a file.
+    {file name: size in bytes when the file was opened}. ``checksum`` is the CRC-32 of a file named in ``summed``,
+    as written or read; None without such a file.
     """
 
     def __init__(self, clock: Clock, summed: Collection[str]) -> None:
