@@ -12,6 +12,8 @@ from tests.support.end_to_end import SMALLEST, Runner
 from tests.support.rank_memory import ranks_of, unshared_bytes
 
 RANK_BYTES = 40_000_000
+# The kernel may give single ranks a huge page more.
+HUGE_PAGE_BYTES = 2 << 20
 # Any number of ranks saves the same checkpoint, so more ranks save less each. Twenty operations are enough to show a
 # leak of 0.1 MB in each save and load.
 OPTIONS = (*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-operations=20", "--ckpt-io-timeout=120s")
@@ -34,9 +36,10 @@ def test_a_rank_with_little_to_save_takes_little_however_often_it_saves(runner: 
     run = started.finish()
     assert run.code == 0, run.text
     most = {pid: max(found.get(pid, 0) for found in rounds) for found in rounds for pid in found}
-    print(f"{ranks} ranks: {sorted(most.values())[len(most) // 2]} bytes in the median, {max(most.values())} at most")
+    middle, largest = sorted(most.values())[len(most) // 2], max(most.values())
+    print(f"{ranks} ranks: {middle} bytes in the median, {largest} at most")
     print(f"controller: {of_controller} bytes; {len(rounds)} rounds")
     assert len(most) == ranks
-    assert max(most.values()) <= RANK_BYTES
+    assert (middle <= RANK_BYTES, largest <= RANK_BYTES + HUGE_PAGE_BYTES) == (True, True), most
     planned = json.loads((run.report / "plan.json").read_text())["controller_memory_bytes"]
     assert of_controller <= 1.05 * planned
