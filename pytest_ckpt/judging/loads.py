@@ -98,14 +98,13 @@ def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) 
       in ``found``.
     """
     if found.is_declared_cold:
-        proof = prove_cold(cache) if cache else None
-        if proof is None or not proof.basis:
-            return replace(met, basis="declared")
-        line = (
-            "the loads of this requirement rest on the target's declaration that its clients do not cache reads; "
-            f"the measured loads support it: {proof.because}"
-        )
-        return replace(met, basis=proof.basis, detail=(*met.detail, line))
+        if cache and (proof := prove_cold(cache)).basis:
+            line = (
+                "the loads of this requirement rest on the target's declaration that its clients do not cache reads; "
+                f"the measured loads support it: {proof.because}"
+            )
+            return replace(met, basis=proof.basis, detail=(*met.detail, line))
+        return replace(met, basis="declared")
     resident = found.resident_fraction
     if resident is None and cache and prove_cold(cache).basis == "timed canary":
         return replace(met, basis="timed canary")

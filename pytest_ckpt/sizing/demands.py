@@ -249,7 +249,7 @@ def _row(model: Model, settings: Settings, limits: ClusterLimits, keeping: Reten
 
 
 def _rate(strategy: StrategySpec, whole: Layout, settings: Settings, limits: ClusterLimits) -> Rate:
-    asks = with_drains(demand(whole, limits, strategy), limits, drain_rule(settings, strategy))
+    asks = with_drains(demand(whole, limits, strategy), limits, strategy, drain_rule(settings, strategy))
     return Rate(
         strategy=strategy.name,
         within_seconds=asks.save_limit_seconds,

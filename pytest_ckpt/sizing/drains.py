@@ -99,16 +99,14 @@ def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
     return max(lost_seconds, with_risk, save_budget * drain_seconds / rule.every)
 
 
-def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> Demand:
+def with_drains(asks: Demand, limits: ClusterLimits, strategy: StrategySpec, rule: DrainRule | None) -> Demand:
     """Return the demand on the target if saves go to a local tier first: fewer bytes a day, at a lower rate.
 
     Without a ``rule``, the demand is unchanged. Raises UsageError if no drain would be fast enough for any cluster.
     """
     if rule is None:
         return asks
-    # Without drains, a save may take this time at full size.
-    save_seconds = asks.cluster_bytes / asks.cluster_save_bytes_per_second
-    longer = drain_limit_seconds(rule, limits) / save_seconds
+    longer = drain_limit_seconds(rule, limits) / limits.save_seconds(strategy)
     if not longer:
         raise UsageError(
             f"--ckpt-strategy=tiered:drain-every={rule.every} with "

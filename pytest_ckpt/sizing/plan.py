@@ -341,7 +341,7 @@ def _plan_checkpoint(
     one = shards.bytes + extra_bytes + overhead
     rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
     state = _state_memory(shards, engine, strategy, rule, loads_others=settings.includes_contention)
-    asks = with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains)
+    asks = with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, strategy, drains)
     request_bytes, ramp = _request_bytes(settings, target, shards), None
     if engine.name == STREAM and not settings.io_depth:
         ramp = planned_ramp(shards, asks, request_bytes=request_bytes, operations=settings.operations)

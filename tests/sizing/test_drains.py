@@ -66,11 +66,11 @@ def test_the_blocking_save_it_stands_for_meets_its_limit_at_the_same_clusters(ru
 def test_drains_reduce_the_demand_on_the_target_by_their_time_and_number():
     limits = limits_of(16_000)
     asked = demand(layout("llama3-405b", mode="full"), limits, STRATEGY_OF["tiered"])
-    tiered = with_drains(asked, limits, DrainRule(every=10, target_share=0.1))
+    tiered = with_drains(asked, limits, STRATEGY_OF["tiered"], DrainRule(every=10, target_share=0.1))
     assert tiered.save_limit_seconds == pytest.approx(5.5 * asked.save_limit_seconds)
     assert tiered.save_bytes_per_second == pytest.approx(asked.save_bytes_per_second / 5.5)
     assert tiered.bytes_per_day == pytest.approx(asked.bytes_per_day / 10)
-    assert with_drains(asked, limits, None) == asked
+    assert with_drains(asked, limits, STRATEGY_OF["tiered"], None) == asked
     same = {"load_limit_seconds", "load_bytes_per_second", "copies", "writers"}
     assert all(getattr(tiered, name) == getattr(asked, name) for name in same)
     assert dataclasses.asdict(tiered).keys() == dataclasses.asdict(asked).keys()
@@ -81,7 +81,8 @@ def test_the_planned_time_of_a_drain_is_its_limit_whatever_the_budget(save_budge
     limits = limits_of(16_000, save_budget=save_budget, checkpoints_per_failure=checkpoints_per_failure)
     rule = DrainRule(every=2, target_share=0.1)
     shards = layout("llama3-405b", mode="full")
-    tiered = with_drains(demand(shards, limits, STRATEGY_OF["tiered"]), limits, rule)
+    strategy = STRATEGY_OF["tiered"]
+    tiered = with_drains(demand(shards, limits, strategy), limits, strategy, rule)
     assert tiered.save_limit_seconds == pytest.approx(drain_limit_seconds(rule, limits))
     assert tiered.cluster_save_bytes_per_second == pytest.approx(
         shards.cluster_bytes / drain_limit_seconds(rule, limits)

@@ -146,7 +146,7 @@ class HostCache:
                 raise RuntimeError(f"the command that drops caches could not be run: {error}") from error
             if done.returncode:
                 output = (done.stderr or done.stdout).strip()[-500:]
-                described = f": {output}" if output.strip() else ", without output"
+                described = f": {output}" if output else ", without output"
                 raise RuntimeError(f"the command that drops caches ended with {done.returncode}: {command}{described}")
 
 
