@@ -165,6 +165,24 @@ def test_a_document_that_is_not_an_object_is_refused(client):
     client.abort_multipart_upload(Bucket=BUCKET, **words)
 
 
+def test_a_part_that_arrives_again_late_keeps_its_etag_and_other_bytes_do_not(client):
+    """A client that gave up a request sends the part again; the server may process the first request last."""
+    upload = client.create_multipart_upload(Bucket=BUCKET, Key="late")["UploadId"]
+
+    def sent(number, data):
+        words = {"Bucket": BUCKET, "Key": "late", "UploadId": upload}
+        return {"PartNumber": number, "ETag": client.upload_part(**words, PartNumber=number, Body=data)["ETag"]}
+
+    named = [sent(1, PART), sent(2, PART[::-1])]
+    assert sent(1, PART) == named[0]
+    again = sent(2, PART)
+    assert again["ETag"] != named[1]["ETag"]
+    words = {"Key": "late", "UploadId": upload}
+    assert code(client.complete_multipart_upload, **words, MultipartUpload={"Parts": named}) == ("InvalidPart", 400)
+    client.complete_multipart_upload(Bucket=BUCKET, **words, MultipartUpload={"Parts": [named[0], again]})
+    assert download(client, "late") == 2 * PART
+
+
 def test_a_read_of_another_version_is_refused_and_other_digests_are_checked_and_kept(client):
     put = client.put_object(Bucket=BUCKET, Key="kept", Body=b"123456789", ChecksumCRC32C="4waSgw==")
     head = client.head_object(Bucket=BUCKET, Key="kept", ChecksumMode="ENABLED")

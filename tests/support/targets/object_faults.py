@@ -296,6 +296,6 @@ def bytes_of(found: Object) -> bytes:
 
 def of_bytes(found: Object, data: bytes) -> Object:
     """Return a copy of an object with other content."""
-    piece = StoredPart(found.pieces[0].space, len(data), found.etag)
+    piece = StoredPart(found.pieces[0].space, len(data))
     piece.space.write(piece.offset, data)
     return replace(found, pieces=(piece,))

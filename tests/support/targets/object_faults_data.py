@@ -53,7 +53,7 @@ class PartsInArrivalOrder(
     """A completed object has its parts in the order of their arrival, instead of their part numbers."""
 
     def _publish(self, bucket: str, key: str, pieces: tuple[StoredPart, ...], *words: Any) -> Object:
-        return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
+        return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.offset)), *words)
 
 
 class AllParts(

@@ -88,10 +88,19 @@ class StoredPart:
     the client sent, except MD5.
     """
 
-    def __init__(self, space: Space, size: int, etag: str) -> None:
-        self.bytes, self.etag, self.crc32 = size, etag, 0
+    def __init__(self, space: Space, size: int) -> None:
+        self.bytes, self.crc32 = size, 0
         self.checksums: Mapping[str, str] = {}
         self.space, self.offset = space, space.reserve(size)
+
+    @property
+    def etag(self) -> str:
+        """The ETag as a part of an upload. As in S3, parts with equal bytes have equal ETags.
+
+        A client that gave up a request sends the part again. If the server then processes the first request last, the
+        client's ETag stays valid.
+        """
+        return f"{self.bytes:024x}{self.crc32:08x}"
 
     def __del__(self) -> None:
         """Free the space of the piece in the file."""
@@ -158,7 +167,7 @@ class BucketStore:
 
     def new_piece(self, size: int) -> StoredPart:
         """Reserve space for a new piece of ``size`` bytes. The piece does not belong to an object yet."""
-        return StoredPart(self._space, size, self._new_etag())
+        return StoredPart(self._space, size)
 
     def _new_etag(self) -> str:
         return f"{next(self._numbers):032x}"
@@ -195,7 +204,7 @@ class BucketStore:
 
     def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
         """Create an object from one piece; an existing object is replaced."""
-        return self._publish(bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, condition)
+        return self._publish(bucket, key, (piece,), parts.encoded(piece.crc32), self._new_etag(), condition)
 
     def copy(self, source: Object, bucket: str, key: str, condition: Condition) -> Object:
         """Create an object from the pieces of the object ``source``; an existing object is replaced."""

@@ -175,9 +175,10 @@ class Handler(BaseHTTPRequestHandler):
         piece = self._received()
         if upload:
             self._store.put_part(self._bucket, upload, _part_number(number), piece)
+            etag = piece.etag
         else:
-            self._store.put(self._bucket, self._key, piece, self._condition())
-        self._respond(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
+            etag = self._store.put(self._bucket, self._key, piece, self._condition()).etag
+        self._respond(200, etag=etag, crc32=parts.encoded(piece.crc32))
 
     def _copy(self, upload: str, number: str) -> None:
         """Copy an object to a new object or to a part of an upload. The copy shares the pieces of the source."""
