@@ -57,8 +57,8 @@ class Operation:
 
     Two times show how much the client itself may have delayed the operation; None if not measured.
 
-    - ``stalled_seconds``: the time in which reads of a load waited until the client had compared received data. Without
-      these waits, the load would end earlier by at most this time.
+    - ``stalled_seconds``: the time in which reads of a load waited until the client had compared received data (the
+      mean wait of a rank's readers). Without these waits, the load would end earlier by about this time or less.
     - ``starved_seconds``: the longest wait of one thread for a CPU. Only the part that lengthens the slowest rank's
       time counts. The storage may have been busy for another thread during the wait. None if the kernel does not count
       waits, or if other work ran in the same ranks.
@@ -376,8 +376,7 @@ class WeightsLoad:
     - ``is_warm``: the same readers had loaded the same bytes immediately before this load.
     - ``mapped_bytes``: the bytes to read; None if unknown.
     - ``resident_bytes``: the part of ``mapped_bytes`` that was in page caches before the load.
-    - ``stalled_seconds``: the time in which reads waited until the client had compared received data. Without these
-      waits, the load would end earlier by at most this time.
+    - ``stalled_seconds``: as that of an operation.
     """
 
     io_mode: IoMode

@@ -60,9 +60,9 @@ class RankOperation:
     ``returned_seconds`` ends when the job could continue, ``staged_seconds`` ends when the job could change its state.
     ``copying_seconds`` is the part of these two times in which the state was copied in memory.
 
-    ``resident`` describes the files before a load: (bytes in the page cache, all bytes). ``stalled_seconds`` is an
-    upper bound of the time for which a load waited for its own comparison instead of the storage. ``starved_seconds``
-    is the time in which a thread was ready to run but no CPU was free.
+    ``resident`` describes the files before a load: (bytes in the page cache, all bytes). ``stalled_seconds`` is
+    the time for which a load waited for its own comparison instead of the storage: the mean wait of its readers.
+    ``starved_seconds`` is the time in which a thread was ready to run but no CPU was free.
     """
 
     seconds: float

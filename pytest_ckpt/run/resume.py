@@ -61,7 +61,7 @@ from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import end_marked
+from pytest_ckpt.support.processes import blocked_sentence, end_marked
 
 if TYPE_CHECKING:
     import contextlib
@@ -291,12 +291,14 @@ def archive(earlier: EarlierRun, resumption: Resumption) -> None:
 def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]:
     """Remove the files that a killed start left on the target; return a sentence for each remaining file.
 
-    If a process of this start cannot be ended, remove nothing and return an empty list.
+    If a process of this start cannot be ended, remove nothing and return a sentence about the process.
     """
     area = earlier.area
     # A server that the start ran itself has ended with it.
-    if earlier.is_closed or area is None or area.access.embedded or end_marked(area.run_id):
+    if earlier.is_closed or area is None or area.access.embedded:
         return []
+    if stuck := end_marked(area.run_id):
+        return [f"the files of the killed start stay on the target: {blocked_sentence(stuck)}"]
     return target.clean(area, names_of_run(earlier.plan.runnable), seconds)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.run import open as opening
+from pytest_ckpt.run import resume
 from pytest_ckpt.run.context import unpack
 from pytest_ckpt.run.crash import Crash
 from pytest_ckpt.run.hosts import HostProbe
@@ -133,3 +136,10 @@ def test_a_worker_knows_the_requirements_of_plugins_before_its_own_plugins_are_a
     assert document.catalogue["ACME-IT"].function is None
     assert unpack(context.pack(), [extra]) == context
     assert unpack(context.pack(), []).extras == []
+
+
+def test_files_of_a_killed_start_stay_while_its_process_is_blocked_and_a_notice_says_so(monkeypatch):
+    monkeypatch.setattr(resume, "end_marked", lambda _run_id: [4711])
+    killed = SimpleNamespace(is_closed=False, area=SimpleNamespace(access=Access(), run_id="one"))
+    (notice,) = resume.clear_area(killed, SimpleNamespace(), 1.0)
+    assert notice.startswith("the files of the killed start stay on the target: processes 4711 cannot be ended")

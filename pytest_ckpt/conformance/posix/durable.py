@@ -403,7 +403,7 @@ _POLL_SECONDS = 0.25
 COMMAND_SECONDS = 1800.0
 BACK_SECONDS = 600.0
 OUTAGE_SECONDS = 5.0
-"""A longer time without a successful write counts as an outage. We chose this value."""
+"""From this time on, a pause without a successful write counts as an outage. We chose this value."""
 
 _WRITE_AGAIN_SECONDS = 0.05
 # Wait for a target that is mounted but not yet fully available.

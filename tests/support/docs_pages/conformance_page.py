@@ -65,13 +65,13 @@ def _listed(names: Iterable[str]) -> str:
     """Return the names of checks, separated by commas.
 
     If the names are all checks that compare whole files, a phrase precedes them. If the names contain nearly all other
-    checks that read data back, the text is only a phrase.
+    checks that read data back, a phrase stands for these.
     """
     chosen = frozenset(names)
     if chosen == COMPLETE_FILES:
         return "every check that compares whole files: " + ", ".join(sorted(chosen))
     if chosen and chosen >= CONTENT - COMPLETE_FILES - {"POINTER.overwrite", "POINTER.overwrite-second-client"}:
-        return "other checks that read data back"
+        return ", ".join(["other checks that read data back", *sorted(chosen - CONTENT)])
     return ", ".join(sorted(chosen))
 
 

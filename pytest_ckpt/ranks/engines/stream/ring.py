@@ -45,10 +45,7 @@ class Ring(Generic[_Request]):
 
     @property
     def stalled_seconds(self) -> float:
-        """An upper bound of the seconds that the pass has lost because no buffer was free.
-
-        Readers wait concurrently, so the bound is the sum of all waits, divided by the number of readers.
-        """
+        """An estimate of the seconds that the pass has lost because no buffer was free: the mean wait of a reader."""
         return self._waited_seconds / self._all_readers
 
     def buffer(self) -> Bytes | None:
