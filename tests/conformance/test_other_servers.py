@@ -69,8 +69,9 @@ KNOWN = (
             "OBJECT-LIST.names": "a request failed",
             "OBJECT-LIST.pages": "a request failed",
         },
-        # Depends on timing: an incomplete object is visible, and ranges of an overwritten object are mixed.
-        may_fail=frozenset({"OBJECT-COMMIT.marker", "OBJECT-OVERWRITE.writers", "OBJECT-RANGE.overwritten"}),
+        # It acknowledges an object before it has written the object's file. On a busy machine, every check that reads
+        # can see an incomplete object.
+        may_fail=ALL,
         not_asked=LARGE,
         ends_it=frozenset({"OBJECT-LIST.names"}),
     ),
