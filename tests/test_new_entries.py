@@ -180,6 +180,7 @@ def test_every_fast_test_passes_with_one_more_of_each(tree):
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(PATIENCE_SECONDS + 300)
 def test_the_tests_that_know_them_pass_with_one_more_of_each(tree):
     left_out = [f"--deselect={test}" for test in (LENGTH_OF_THE_HELP, OF_CONFIGURATIONS)]
     found = python(tree, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *left_out, *RELEVANT)

@@ -304,7 +304,9 @@ def test_faults_of_processes_on_this_host_are_found(check, code, kind, tmp_path)
     ("POINTER.overwrite-second-client", STALE_BYTES),
 ])  # fmt: skip
 def test_staleness_of_more_than_a_second_is_measured(check, code, tmp_path):
-    seen = run_check(check, tmp_path, *elsewhere(tmp_path, code), share=0.02, sabotage=patient(2))
+    # On a busy machine, the first look after a change may come two seconds late.
+    code = code.replace("1.2", "3")
+    seen = run_check(check, tmp_path, *elsewhere(tmp_path, code), share=0.02, sabotage=patient(5))
     assert seen.measured > 1.0
     assert not anomaly_kinds(seen)
 
@@ -360,9 +362,9 @@ import pytest_ckpt.conformance.posix.commit as commit
 commit.BY_NAME = {name: dataclasses.replace(row, limit=0.2) for name, row in commit.BY_NAME.items()}
 """
 SEES_LATE = """
-true_open, began = os.open, time.monotonic()
+true_open = os.open
 def late(path, *flags):
-    if str(path).endswith("/.metadata") and time.monotonic() - began < 2:
+    if str(path).endswith("/.metadata"):
         raise FileNotFoundError(2, "No such file or directory", path)
     return true_open(path, *flags)
 os.open = late

@@ -27,7 +27,7 @@ from tests.support.targets.object_server import (
 THOROUGH = pytest.mark.thorough
 SPEED = "--ckpt-gate-table=speed-only"
 # A store may be busy for two fifths of this time.
-SOON = ("--ckpt-io-timeout=20s",)
+SOON = ("--ckpt-io-timeout=40s",)
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ def test_with_all_inputs_every_check_of_the_shared_gate_table_is_met(runner: Run
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, runner: Runner, mount) -> None:
     place = mount(kind, 400)
-    command = shlex.join([sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", str(place)])
+    command = shlex.join([sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", "--patience=300", str(place)])
     run = runner.run(*LOCAL, actions(power_cut=command), "-k", "DURABLE", target=place)
     verdict = run.verdict("DURABLE", "power-cut")
     assert (verdict["outcome"], verdict["severity"]) == ("met", "required"), (verdict["because"], verdict["detail"])

@@ -75,7 +75,7 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     table = runner.home / "lasting.toml"
     rows = 'ENDURE = { gate = "required" }\nNEARFULL = { gate = "required" }\n'
     table.write_text(f'name = "lasting"\nextends = "posix-shared"\n[requirements]\n{rows}')
-    options = (*FILLING, "--ckpt-suite=duration=10s", TORCH, f"--ckpt-gate-table={table}")
+    options = (*FILLING, "--ckpt-suite=duration=30s", TORCH, f"--ckpt-gate-table={table}")
     run = runner.run(*options, target=volume, environment=sabotage.environment, cluster=1)
     assert run.code == 1
     assert {name: run.verdict(name)["outcome"] for name in ("ENDURE", "NEARFULL")} == {

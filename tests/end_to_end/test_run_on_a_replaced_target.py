@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +20,9 @@ def covered(directory: Path, by: Path) -> Iterator[None]:
 
     The mount exists during a ``with`` block.
     """
-    shutil.copytree(directory, by)
+    # Checks may remove files of the directory while it is copied.
+    with contextlib.suppress(shutil.Error, FileNotFoundError):
+        shutil.copytree(directory, by)
     subprocess.run(["mount", "--bind", str(by), str(directory)], check=True)
     try:
         yield

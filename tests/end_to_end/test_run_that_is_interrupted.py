@@ -264,6 +264,7 @@ def test_a_killed_controllers_run_is_judged_from_what_its_directory_holds(runner
         "--ckpt-profile=smoke",
         "--ckpt-operations=2",
         "--ckpt-scale=1/10000",
+        "--cluster=1",
         environment=sabotage.environment,
     )
     started.until((started.report / "measurements" / f"{FIRST}+stream.json").exists, "the first is measured")

@@ -163,7 +163,7 @@ def test_a_rank_that_hangs_is_named_and_not_the_one_that_waits_for_it(
     runner: Runner, create_home: Callable[[str], Path]
 ) -> None:
     need_fuse()
-    deadline = patience(3)
+    deadline = max(10, patience(3))
     with misbehaving(create_home("hangs")) as target:
         target.fault("hang", operation="write", path="*/__1_0.distcp")
         run = runner.run(*TINY, DCP, f"--ckpt-io-timeout={deadline:.0f}s", target=target.path)

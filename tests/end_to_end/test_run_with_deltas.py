@@ -112,7 +112,7 @@ def test_deltas_run_in_the_background_and_full_saves_stall(runner: Runner, engin
     assert asked <= set(required_outcomes(run))
     assert "SAVE" not in required_outcomes(run)
     saves = run.operations("save")
-    assert [save["returned_seconds"] < save["stored_seconds"] for save in saves] == [False, True, False]
+    assert [save["staged_seconds"] < save["stored_seconds"] for save in saves] == [False, True, False]
     assert "stage" in saves[1]["phases"]
     assert run.left_on_target == []
 

@@ -20,10 +20,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from pytest_ckpt.evidence.verification import verify_directory
+from pytest_ckpt.support.units import format_seconds
 from tests.support import CHECKOUT, jsonschema_validation
 from tests.support.actions import actions
 from tests.support.end_to_end import STREAM, TINY, TORCH, Run, Runner, processes_of, temporary_runner
-from tests.support.machine import eventually, need, need_fuse
+from tests.support.machine import eventually, need, need_fuse, patience
 from tests.support.replicated_volume import ALONE, BREAK, MEND, PROGRAMS
 from tests.support.targets.misbehaving import Target, misbehaving
 
@@ -210,17 +211,20 @@ def test_a_repair_command_that_fails_is_reported(runner: Runner, target: Target)
 
 @pytest.mark.thorough
 def test_a_command_that_does_not_end_is_killed(runner: Runner, target: Target) -> None:
-    words = (*options(runner, ["sleep", "86400"], target.clear_command), "--ckpt-io-timeout=5s")
+    seconds = round(max(15, patience(5)))
+    words = (*options(runner, ["sleep", "86400"], target.clear_command), f"--ckpt-io-timeout={seconds}s")
     run = runner.run(*words, target=target.path)
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
-    assert "it was killed when it had not ended after 5 s (--ckpt-io-timeout)" in verdict["because"]
+    assert (
+        f"it was killed when it had not ended after {format_seconds(seconds)} (--ckpt-io-timeout)" in verdict["because"]
+    )
 
 
 @pytest.mark.thorough
 def test_storage_that_hangs_fails_at_the_deadline_and_is_repaired(runner: Runner, target: Target) -> None:
     words = options(runner, target.fault_command("hang", operation="write"), target.clear_command)
-    run = runner.run(*words, "--ckpt-io-timeout=10s", target=target.path)
+    run = runner.run(*words, f"--ckpt-io-timeout={max(15, patience(5)):.0f}s", target=target.path)
     verdict, found = run.verdict("FAILOVER"), found_in(run)
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "hung"), verdict
     assert found["repaired_after"]["exit_code"] == 0
@@ -237,7 +241,7 @@ def test_injected_faults_are_repaired_when_the_run_ends(runner: Runner, target: 
     The test ends the run by Ctrl-C, or by SIGKILL, which the controller cannot handle.
     """
     broken, repaired = runner.home / "broken", runner.home / "repaired"
-    words = options(runner, ["sh", "-c", f"touch {broken}; exec sleep 2"], ["touch", str(repaired)])
+    words = options(runner, ["sh", "-c", f"touch {broken}; exec sleep 8"], ["touch", str(repaired)])
     started = runner.start(*words, target=target.path)
     started.until(broken.exists, "something is broken")
     assert not repaired.exists()

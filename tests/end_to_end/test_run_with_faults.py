@@ -121,7 +121,7 @@ def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
     timeout.
     """
     need_fuse()
-    deadline = patience(2)
+    deadline = max(10, patience(2))
     with misbehaving(create_home("steady")) as target:
         target.fault("writes trickle", maximum_bytes=1 << 16, bytes_per_second=_BYTES_OF_RANK / (12 * deadline))
         options = (*TINY, TORCH, "--ckpt-operations=1", f"--ckpt-io-timeout={deadline:.0f}s")

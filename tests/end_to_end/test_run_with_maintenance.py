@@ -113,7 +113,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_storage_that_fails_while_a_command_runs_fails(runner: Runner, target: Target, fault: str) -> None:
     # The command continues for some more saves and loads.
-    broken = f"{shlex.join(target.fault_command(fault))}; sleep 3"
+    broken = f"{shlex.join(target.fault_command(fault))}; sleep 8"
     run = runner.run(*during(runner, ["sh", "-c", broken]), target=target.path)
     verdict, (reason, expected_text) = run.verdict("UPGRADE"), FAULTS[fault]
     assert (verdict["outcome"], verdict["reason"]) == ("failed", reason), verdict
@@ -232,7 +232,9 @@ def test_a_clone_that_is_wrong_fails(runner: Runner, subvolume: Path, name: str)
     text, reasons = WRONG_CLONES[name]
     clone = subvolume / "clone"
     more = text.format(clone=clone, latest=f"$(ls -d {clone}/*/*/checkpoint-* | grep -v partial | head -1)")
-    run = runner.run(*snapshots(runner, *real(runner, subvolume, f"{{ {more}; }} >&2")), target=subvolume / "target")
+    # The saves are long enough for a snapshot during a save.
+    words = (*snapshots(runner, *real(runner, subvolume, f"{{ {more}; }} >&2")), "--ckpt-scale=1/1000")
+    run = runner.run(*words, target=subvolume / "target")
     verdict = run.verdict("SNAPSHOT")
     assert verdict["outcome"] == "failed", verdict
     assert verdict["reason"] in reasons
@@ -306,7 +308,7 @@ def test_a_snapshot_command_that_fails_is_reported(runner: Runner, which: str) -
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_snapshot_is_removed_when_the_run_ends(runner: Runner, number: signal.Signals) -> None:
     taken, removed = runner.home / "taken", runner.home / "removed"
-    take = ["sh", "-c", f"touch {taken}; sleep 2; echo /the/clone"]
+    take = ["sh", "-c", f"touch {taken}; sleep 8; echo /the/clone"]
     started = runner.start(*snapshots(runner, take, ["sh", "-c", f'echo "$1" > {removed}', "remove"]))
     started.until(taken.exists, "a snapshot is being taken")
     assert not removed.exists()

@@ -67,8 +67,8 @@ def test_storage_that_gives_so_much_and_no_more_loses_what_a_doubling_should_bri
 def test_storage_that_gives_each_client_as_much_as_the_first_is_met_by_its_growth(runner: Runner, create_home) -> None:
     need_fuse()
     with misbehaving(create_home("target"), keep_cache=True) as target:
-        # So slow (0.6 s for each rank) that neither this machine nor other load on it is the limit.
-        target.fault("slow", bytes_per_second=1.5e6, is_by_file=True)
+        # So slow (5 s for each rank) that neither this machine nor other load on it is the limit.
+        target.fault("slow", bytes_per_second=0.6e6, is_by_file=True)
         run = runner.run(*TINY, *SCALING, "--ckpt-ranks=4", target=target.path)
         target.clear()
     verdict = run.verdict("SCALING", SUBJECT)

@@ -46,13 +46,6 @@ TWO_PODS = TWO_HOSTS.replace('f"boot of {name}"', '"boot of their node"')
 
 
 @pytest.fixture(scope="module")
-def mounted(create_home: Callable[[str], Path]) -> Iterator[Target]:
-    need_fuse()
-    with misbehaving(create_home("blind"), second=True, direct_io=True) as target:
-        yield target
-
-
-@pytest.fixture(scope="module")
 def in_memory(create_home: Callable[[str], Path]) -> Iterator[Path]:
     """A tmpfs for the files of a FUSE target.
 
@@ -63,6 +56,13 @@ def in_memory(create_home: Callable[[str], Path]) -> Iterator[Path]:
     mounts = Mounts(create_home)
     yield mounts("tmpfs", 3 << 10)
     mounts.unmount_all()
+
+
+@pytest.fixture(scope="module")
+def mounted(in_memory: Path) -> Iterator[Target]:
+    (in_memory / "mounted").mkdir()
+    with misbehaving(in_memory / "mounted", second=True, direct_io=True) as target:
+        yield target
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 SMALLEST = (
-    "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2", "--ckpt-profile=smoke",
+    "--cluster=1", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2", "--ckpt-profile=smoke",
     "--ckpt-operations=2", "--ckpt-scale=1/10000", "--ckpt-engine=stream", "--ckpt-gate-table=speed-only",
 )  # fmt: skip
 

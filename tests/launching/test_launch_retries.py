@@ -64,7 +64,7 @@ def test_a_launch_that_did_not_start_is_tried_again_and_that_is_reported(runner:
 @pytest.mark.thorough  # the shortest deadline of a launch is a minute
 def test_a_launch_on_this_host_that_stays_silent_is_tried_once_more(runner: Runner, launcher: str) -> None:
     (runner.home / "plan").write_text("silence start")
-    run = runner.run(*TINY, "--ckpt-engine=stream", "--ckpt-io-timeout=10s", launcher)
+    run = runner.run(*TINY, "--ckpt-engine=stream", "--ckpt-io-timeout=30s", launcher)
     assert run.code == 0, run.text
     assert set(run.outcomes().values()) == {"met"}
     assert tries(run.report, "1") == (0, 2)

@@ -173,7 +173,8 @@ def test_the_power_is_cut_by_the_command_of_a_hook(runner: Runner, mount, worker
         import sys
 
         def pytest_ckpt_power_cut(settings):
-            return shlex.join([sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", settings.target])
+            command = [sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", "--patience=300", settings.target]
+            return shlex.join(command)
         '''
     ))  # fmt: skip
     gates = ("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")

@@ -15,6 +15,7 @@ from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.targets.schemes import create_target, known_targets, spec_of
 from tests.support import CHECKOUT
+from tests.support.machine import patience
 
 _SECONDS = 400
 
@@ -77,7 +78,7 @@ def test_each_rank_loads_what_it_saved_and_reads_the_metadata(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=_SECONDS,
+        timeout=patience(_SECONDS),
         env=launcher.environment("staged", str(scratch)) | {"STAGED_AREA": json.dumps(to_plain(area))},
     )
     assert done.returncode == 0, done.stderr

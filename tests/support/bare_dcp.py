@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_ckpt.ranks.content import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
+from tests.support.machine import patience
 
 _SECONDS = 300
 
@@ -97,7 +98,7 @@ def _run(program: str, directory: Path, scratch: Path, processes: int) -> None:
         for rank in range(processes)
     ]
     try:
-        output = [process.communicate(timeout=_SECONDS)[1] for process in started]
+        output = [process.communicate(timeout=patience(_SECONDS))[1] for process in started]
     finally:
         for process in started:
             process.kill()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.doc_pages import CHECKOUT, Block
+from tests.support.machine import patience
 
 _SECONDS = 240
 _ANYTHING = "…"
@@ -71,7 +72,7 @@ class Commands:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=_SECONDS,
+            timeout=patience(_SECONDS),
             check=False,
         )
         return done.returncode, done.stdout

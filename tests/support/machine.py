@@ -104,7 +104,7 @@ class Mounts:
                 file.truncate(mebibytes << 20)
             need(shutil.which(f"mkfs.{kind}"), f"there is no mkfs.{kind}")
             # mkfs.btrfs inspects all loop devices, and fails if another test's device disappears during this.
-            eventually(functools.partial(_succeeds, f"mkfs.{kind}", "-q", str(image)), f"mkfs.{kind} makes {image}")
+            eventually(functools.partial(succeeds, f"mkfs.{kind}", "-q", str(image)), f"mkfs.{kind} makes {image}")
             command = ["mount", "-o", "loop", str(image), str(point)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         need(done.returncode == 0, f"nothing can be mounted here: {done.stderr.strip()}")
@@ -140,10 +140,11 @@ def frozen(point: Path) -> Iterator[None]:
 
 
 def _unmounted(point: Path) -> bool:
-    return f" {point} " not in Path("/proc/mounts").read_text() or _succeeds("umount", str(point))
+    return f" {point} " not in Path("/proc/mounts").read_text() or succeeds("umount", str(point))
 
 
-def _succeeds(*command: str) -> bool:
+def succeeds(*command: str) -> bool:
+    """Run a command; return whether it ends with exit code 0 in time."""
     try:
         return subprocess.run(command, capture_output=True, check=False, timeout=_PATIENCE_SECONDS).returncode == 0
     except subprocess.TimeoutExpired:

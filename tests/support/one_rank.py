@@ -23,6 +23,7 @@ from pytest_ckpt.sizing.models import Layout, layout
 from pytest_ckpt.support.references import load
 from pytest_ckpt.targets.schemes import create_target, known_targets, spec_of
 from tests.support import CHECKOUT
+from tests.support.machine import patience
 
 SEED = 7
 CHECKPOINT = 1
@@ -82,7 +83,7 @@ def as_one_rank(
         check=False,
         cwd=CHECKOUT,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        timeout=_SECONDS,
+        timeout=patience(_SECONDS),
     )
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

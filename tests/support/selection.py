@@ -109,7 +109,7 @@ MATRICES = {
     f"{_END_TO_END}object_store_faults.py::test_a_store_that_cannot_be_used_is_refused": 4,
     f"{_END_TO_END}object_store_faults.py::test_a_store_that_fails_during_a_run_gives_a_clear_error_and_no_secret": 4,
     f"{_END_TO_END}packaging.py::test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed": 3,
-    f"{_END_TO_END}run_on_model_arrays.py::test_a_model_array_gets_the_verdict_that_its_truth_deserves": 5,
+    f"{_END_TO_END}run_on_model_arrays.py::test_a_model_array_gets_the_verdict_that_its_truth_deserves": 11,
     f"{_END_TO_END}run_on_objects.py::test_a_store_that_cannot_be_used_is_refused_with_a_remedy": 4,
     f"{_END_TO_END}run_on_objects.py::test_a_run_that_does_not_fit_is_refused_before_anything_is_written": 4,
     f"{_INTERRUPTED}::test_a_signal_at_any_stage_leaves_a_report_that_can_be_judged_or_nothing": 7,

@@ -194,13 +194,7 @@ def test_no_planted_secret_reaches_a_file_of_a_real_run(run_pytest, pytester, mo
         monkeypatch.setenv(name, value)
     result = run_pytest(
         f"--ckpt-target={target}",
-        "--cluster=64",
-        "--ckpt-model=llama3-8b",
-        "--ckpt-mode=open",
-        "--ckpt-ranks=2",
-        "--ckpt-profile=smoke",
-        "--ckpt-operations=2",
-        "--ckpt-scale=1/10000",
+        *TINY,
         "--ckpt-engine=stream",
         "--ckpt-gate-table=speed-only",
         f"--ckpt-launcher={launcher} --token={IN_OPTIONS[0]} https://me:{IN_OPTIONS[1]}@host/",

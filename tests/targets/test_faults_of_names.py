@@ -6,6 +6,7 @@ import pytest
 
 from pytest_ckpt.facts.checks import BY_NAME
 from tests.support.check_command import anomaly_kinds, run_check
+from tests.support.machine import patience
 
 OURS = [name for name in BY_NAME if name.split(".")[0] in
         {"COMMIT", "VISIBLE", "STALE", "EXCLUSIVE", "POINTER", "MKDIR", "NAMES"}]  # fmt: skip
@@ -30,7 +31,7 @@ def test_an_honest_target_gives_no_alarm(check, target):
     seen = on(target, check)
     assert (seen.anomalies, seen.not_run) == ((), "")
     limit = BY_NAME[check].limit
-    assert None in (seen.measured, limit) or seen.measured < limit
+    assert None in (seen.measured, limit) or seen.measured < patience(limit)
 
 
 @pytest.mark.thorough
@@ -83,8 +84,9 @@ def test_a_directory_that_arrives_in_parts_is_named(check, target):
     ("stale data", "POINTER.overwrite-second-client", "a pointer was overwritten"),
 ])  # fmt: skip
 def test_staleness_beyond_the_limit_is_measured(fault, check, what, target):
-    target.fault(fault, seconds=1.5)
-    seen = on(target, check, sabotage=patient(2))
+    # On a busy machine, the first look after a change may come two seconds late.
+    target.fault(fault, seconds=3)
+    seen = on(target, check, sabotage=patient(4))
     # The length is new but the page is stale, so a pointer that grew has the old text with the end of the new one.
     is_mixed = fault == "stale data"
     assert anomaly_kinds(seen) <= ({"neither the old text nor the new one"} if is_mixed else set())

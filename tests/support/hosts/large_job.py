@@ -27,7 +27,7 @@ def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]
     The ranks only report facts about their hosts, which ``listener`` receives. A long ``area_id`` makes the job large.
     """
     area = AreaRef(scheme="", location="/", run_id=area_id, opener="pytest_ckpt.targets.posix.store:open_store")
-    job = Job(processes=sum(host.slots for host in launcher.hosts), area=area, deadline_seconds=30, tasks=())
+    job = Job(processes=sum(host.slots for host in launcher.hosts), area=area, deadline_seconds=300, tasks=())
     with tempfile.TemporaryDirectory() as directory:
         launch = Launch(launcher, "large-job", Path(directory) / "launch", Redactor.of({}, ()))
         return launch.run(job, listener)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -130,11 +131,21 @@ def _install(directory: Path, words: list[str], package: str, is_there: Callable
         pytest.skip(f"{package} cannot be installed: {done.stderr.strip()[-300:]}")
 
 
+_GIVEN: set[int] = set()
+
+
 def free_port() -> int:
-    """Return a TCP port that no process uses."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    """Return a TCP port that no process uses, and that the kernel gives to no process that asks for any port.
+
+    A server needs seconds until it uses its port; meanwhile other processes ask for ports.
+    """
+    while True:
+        port = random.randrange(20_000, 32_768)
+        with socket.socket() as taken, contextlib.suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            if port not in _GIVEN:
+                _GIVEN.add(port)
+                return port
 
 
 @contextlib.contextmanager
