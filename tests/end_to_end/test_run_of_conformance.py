@@ -174,7 +174,8 @@ def test_with_all_inputs_every_check_of_the_shared_gate_table_is_met(runner: Run
     """
     need_fuse()
     table = runner.home / "patient.toml"
-    rows = 'STALE = { limit = 30 }\n"POINTER.overwrite-second-client" = { limit = 30 }\n'
+    timed = [f"STALE.{name}" for name in ("attributes", "names", "negative-names")]
+    rows = "".join(f'"{name}" = {{ limit = 30 }}\n' for name in (*timed, "POINTER.overwrite-second-client"))
     table.write_text(f'name = "patient"\nextends = "posix-shared"\n[requirements]\n{rows}')
     with misbehaving(runner.home, second=True) as target, misbehaving(mount("tmpfs", 96)) as small:
         run = runner.run(
