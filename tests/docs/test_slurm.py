@@ -22,7 +22,7 @@ RECIPES = DOCS / "recipes"
 # Options that need the real storage.
 NOT_HERE = ("ckpt_small_volume", "ckpt_actions", "ckpt_system", "ckpt_sign")
 SMALL = {
-    "ckpt_cluster": 8,
+    "ckpt_cluster": 1,
     "ckpt_gate_table": "speed-only",
     "ckpt_model": "llama3-8b",
     "ckpt_mode": "open",

@@ -40,4 +40,5 @@ def _good_run(home: Path) -> Run:
             "--junitxml=pytest.xml",
             "--benchmark-json=benchmark.json",
             environment={"KEY_OF_THE_USER": "not-for-the-report"},
+            cluster=4,
         )

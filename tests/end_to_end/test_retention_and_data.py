@@ -72,7 +72,9 @@ class Watched:
 @pytest.fixture(scope="module")
 def streamed(create_home: Callable[[str], Path]) -> Watched:
     with temporary_runner(create_home("streamed")) as runner:
-        return Watched(runner, *SMALLEST, "--ckpt-engine=stream", "--ckpt-keep-last=2", "--ckpt-suite=data-pairs=1")
+        return Watched(
+            runner, *SMALLEST, "--cluster=1", "--ckpt-engine=stream", "--ckpt-keep-last=2", "--ckpt-suite=data-pairs=1"
+        )
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import CHECKOUT
 from tests.support.end_to_end import TINY, Runner
-from tests.support.machine import Mounts
+from tests.support.machine import Mounts, patience
 
 # Fills the file system of the report except for some bytes when the run reaches a hook.
 FILLS = """
@@ -38,7 +38,7 @@ def words_of(runner: Runner, place: Path, hook: str, but: int) -> dict[str, str]
 def test_a_report_directory_that_is_full_before_the_run_is_refused(runner: Runner, place: Path) -> None:
     (place / "full").write_bytes(bytes(4 << 20))
     started = runner.start(*TINY, "--ckpt-engine=stream", report=place / "report")
-    assert started.process.wait(240) == 4, started.text
+    assert started.process.wait(patience(240)) == 4, started.text
     assert started.text.count(SENTENCE.format(place / "report")) == 1, started.text
     assert not (place / "report").exists()
     assert list(runner.target.iterdir()) == []
@@ -52,7 +52,7 @@ def test_a_report_directory_that_is_full_in_the_run_is_reported_once(runner: Run
         *TINY, "--ckpt-engine=stream", f"--ckpt-suite={suites}", *gates, "-p", "fills",
         report=place / "report", environment=environment,
     )  # fmt: skip
-    assert started.process.wait(240) == 3, started.text
+    assert started.process.wait(patience(240)) == 3, started.text
     assert started.text.count(SENTENCE.format(place / "report")) == 1, started.text
     assert started.text.count("No space left on device") == 1, started.text
     assert "error of pytest-ckpt" not in started.text
@@ -71,6 +71,6 @@ def test_a_report_that_does_not_fit_at_the_end_is_reported_once(runner: Runner, 
     started = runner.start(
         *TINY, "--ckpt-engine=stream", "-p", "fills", report=place / "report", environment=environment
     )
-    assert started.process.wait(240) == 3, started.text
+    assert started.process.wait(patience(240)) == 3, started.text
     assert started.text.count(SENTENCE.format(place / "report")) == 1, started.text
     assert list(runner.target.iterdir()) == []

@@ -23,7 +23,7 @@ def corrupted(runner: Runner, *kinds: str) -> Run:
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(runner.target), *kinds])
     # The seed is fixed. With other content, a byte after the middle of a torn page may really be zero, and then the
     # page is correct up to that byte.
-    return runner.run(*SMALLEST, TORCH, "--ckpt-seed=1", f"--ckpt-drop-caches={command}")
+    return runner.run(*SMALLEST, TORCH, "--ckpt-seed=1", f"--ckpt-drop-caches={command}", cluster=4)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_the_target_is_empty_after_corruption(damaged_pages: Run) -> None:
 
 def test_a_command_that_cannot_drop_caches_is_the_reason_why_no_load_was_measured(runner: Runner) -> None:
     command = shlex.join(["sh", "-c", "echo no such array >&2; exit 3"])
-    run = runner.run(*SMALLEST, f"--ckpt-drop-caches={command}")
+    run = runner.run(*SMALLEST, f"--ckpt-drop-caches={command}", cluster=4)
     assert run.code == 8, run.text
     assert run.outcomes() == {
         "SAVE": "met",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.end_to_end import TINY
 
 # Processes in this namespace cannot write to drop_caches, as in a container.
@@ -23,6 +25,7 @@ def test_advice_to_drop_reaches_the_file_below_a_loop_device(runner, mount):
     assert f"on the file {point.parent / 'image'} on " in run.text
 
 
+@pytest.mark.alone  # other tests drop the page cache of this machine
 def test_a_drop_command_that_does_nothing_below_a_loop_device_is_seen(runner, mount):
     run = runner.run(*TINY, "--ckpt-drop-caches=true", target=mount("ext4", 256), around=NO_DROP)
     assert (run.verdict("COLD")["outcome"], run.verdict("COLD")["reason"]) == ("failed", "cached")

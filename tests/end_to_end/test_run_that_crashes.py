@@ -6,6 +6,7 @@ import pytest
 
 from tests.support import CHECKOUT
 from tests.support.end_to_end import SUBJECT, TINY, Runner
+from tests.support.machine import patience
 
 # A directory is created in place of a file that a run reads or writes.
 BREAKS = """
@@ -22,7 +23,7 @@ def test_an_error_of_ours_is_one_sentence_and_its_traceback_is_kept(runner: Runn
     (runner.home / "breaks.py").write_text(BREAKS.format(place=str(broken)))
     environment = {"PYTHONPATH": f"{runner.home}:{CHECKOUT}"}
     started = runner.start(*TINY, "-p", "breaks", "-k", "SAVE", environment=environment)
-    assert started.process.wait(240) == 3, started.text
+    assert started.process.wait(patience(240)) == 3, started.text
     assert "INTERNALERROR" not in started.text
     assert "Traceback" not in started.text
     assert "IsADirectoryError" in started.text

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ckpt.evidence.starts import running_operations
 from pytest_ckpt.ranks.content import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
 from tests.support import CHECKOUT
@@ -29,7 +30,7 @@ from tests.support.end_to_end import (
     Started,
     processes_of,
 )
-from tests.support.machine import eventually
+from tests.support.machine import eventually, patience
 from tests.support.run_progress import is_certifying, is_in_a_check, operates
 
 FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
@@ -40,6 +41,7 @@ def _start_blocked(runner: Runner, *options: str, target: Path | None = None) ->
     sabotage = Sabotage(runner.home, "hold", rank=1)
     started = runner.start(*TINY, *options, target=target, environment=sabotage.environment)
     sabotage.wait_until_blocked(started)
+    started.until(lambda: "save 2" in running_operations(started.report).values(), "its start is recorded")
     return started
 
 
@@ -104,7 +106,7 @@ def test_ctrl_c_before_the_run_is_open_leaves_nothing(runner: Runner) -> None:
     started = runner.start(*TINY, f"--ckpt-launcher={launcher}", environment={"TMPDIR": str(scratch)})
     started.until(begun.exists, "the ranks are being started to see their hosts")
     os.kill(started.process.pid, signal.SIGINT)
-    assert started.process.wait(60) == 2, started.text
+    assert started.process.wait(patience(60)) == 2, started.text
     assert list(scratch.iterdir()) == list(runner.target.iterdir()) == []
     assert not started.report.exists()
 
@@ -119,7 +121,7 @@ def test_a_signal_while_the_second_client_is_looked_for_leaves_nothing(runner: R
     started = runner.start(*options, environment={"TMPDIR": str(scratch)})
     started.until(lambda: list(runner.target.glob("pytest-ckpt-*/same-*")), "the second client is looked for")
     os.kill(started.process.pid, number)
-    assert started.process.wait(60) == 2, started.text
+    assert started.process.wait(patience(60)) == 2, started.text
     assert list(scratch.iterdir()) == list(runner.target.iterdir()) == []
     assert not started.report.exists()
 
@@ -232,7 +234,7 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
     started.process.kill()
     started.process.wait()
     eventually(lambda: not processes_of(started.run_id), "the ranks have ended")
-    of_launch = f"ckpt-{started.process.pid}-*"
+    of_launch = f"ckpt-{started.process.pid}.*"
     eventually(lambda: not list(Path("/dev/shm").glob(of_launch)), "the directory of the launch is gone")
     left = started.run_directory
     # The interrupted save has no final name, and the previous checkpoint loads correctly.

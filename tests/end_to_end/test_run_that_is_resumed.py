@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_ckpt.evidence.manifest import write_manifest
+from pytest_ckpt.evidence.starts import running_operations
 from pytest_ckpt.evidence.verification import verify_directory
 from tests.support.end_to_end import (
     DIRECTORY,
@@ -74,6 +75,7 @@ def test_a_run_that_was_killed_in_a_save_is_continued_and_the_operation_is_named
     sabotage = Sabotage(runner.home, "hold", rank=1)
     started = runner.start(*TINY, environment=sabotage.environment)
     sabotage.wait_until_blocked(started)
+    started.until(lambda: "save 2" in running_operations(started.report).values(), "its start is recorded")
     _kill(started)
     run = runner.run(*TINY, RESUME)
     assert run.code == 0, run.text
@@ -158,6 +160,7 @@ def test_a_save_over_the_limit_stays_failed_whoever_interrupted_the_run_afterwar
     sabotage = Sabotage(runner.home, "hold", rank=1)
     started = runner.start(*TINY, environment=sabotage.environment)
     sabotage.wait_until_blocked(started)
+    started.until(lambda: "save 2" in running_operations(started.report).values(), "its start is recorded")
     _kill(started)
     # A save of a day exceeds the limit of any cluster.
     _slow_down(started.report / "events.jsonl", 86_400.0)

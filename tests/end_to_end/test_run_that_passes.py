@@ -32,7 +32,7 @@ def test_it_ends_with_zero_and_calls_itself_a_rehearsal(good: Run) -> None:
     assert good.code == 0, good.text
     assert good.document["grade"] == "rehearsal"
     assert good.document["exit_code"] == 0
-    assert "REHEARSAL for a cluster of 64 accelerators: passed" in good.text
+    assert "REHEARSAL for a cluster of 4 accelerators: passed" in good.text
 
 
 def test_every_required_requirement_is_met(good: Run) -> None:
@@ -232,7 +232,7 @@ def test_the_header_describes_the_run_before_it_starts(good: Run) -> None:
     for words in (
         f"ckpt target: {good.target} ({target['kind']} on {target['mount_point']}",
         " free, ",
-        "ckpt cluster: 64 accelerators",
+        "ckpt cluster: 4 accelerators",
         "a save within ",
         "a load within ",
         f"ckpt {SUBJECT}: 2 ranks",

@@ -13,7 +13,7 @@ import pytest
 from tests.support import CHECKOUT
 from tests.support.collector import Values, collector, values_of
 from tests.support.end_to_end import MEASURED, TINY, Run, Runner
-from tests.support.machine import Mounts
+from tests.support.machine import Mounts, patience
 
 WARNING = "METRICS ARE INCOMPLETE: --ckpt-metrics "
 
@@ -102,6 +102,6 @@ def test_a_process_that_cannot_work_is_one_warning(runner: Runner) -> None:
 
 def test_a_file_in_a_directory_that_is_not_there_is_refused(runner: Runner) -> None:
     started = runner.start(*TINY, "--ckpt-metrics=nowhere/ckpt.prom")
-    assert started.process.wait(240) == 4, started.text
+    assert started.process.wait(patience(240)) == 4, started.text
     assert "--ckpt-metrics nowhere/ckpt.prom cannot be written" in started.text
     assert list(runner.target.iterdir()) == []

@@ -25,7 +25,7 @@ from tests.support.end_to_end import (
 @pytest.fixture(scope="module")
 def over_workers(create_home: Callable[[str], Path]) -> Run:
     with temporary_runner(create_home("workers")) as runner:
-        return runner.run(*SMALLEST, TORCH, "-n", "4")
+        return runner.run(*SMALLEST, TORCH, "-n", "4", cluster=1)
 
 
 def test_four_workers_give_the_same_verdicts_as_none(good: Run, over_workers: Run) -> None:

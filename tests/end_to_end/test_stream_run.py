@@ -94,7 +94,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 @pytest.fixture(scope="module")
 def streamed(create_home: Callable[[str], Path]) -> Run:
     with temporary_runner(create_home("stream")) as runner:
-        return runner.run(*SMALLEST)
+        return runner.run(*SMALLEST, cluster=1)
 
 
 def test_a_stream_run_ends_with_zero_and_meets_all_that_is_required(streamed: Run) -> None:

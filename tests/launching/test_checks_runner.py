@@ -123,7 +123,7 @@ def test_a_check_that_somebody_stopped_is_no_evidence_about_the_target(run: Run)
             place.report_call("open", "x")
             os.kill(os.getpid(), signal.SIGSTOP)
         """,
-        deadline_seconds=DEADLINE_SECONDS,
+        deadline_seconds=patience(5 * DEADLINE_SECONDS),
     )
     assert seen.blocked is None
     assert "of the check was stopped" in seen.not_run

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -80,10 +81,13 @@ def started(request: pytest.FixtureRequest) -> Iterator[Started]:
 
 
 def test_a_killed_controllers_directory_goes_when_its_launcher_has_ended(started: Started) -> None:
+    # The keeper would soon end the launcher by itself.
+    os.kill(started.keeper, signal.SIGSTOP)
     started.controller.kill()
     started.controller.wait()
     assert started.directory.exists()
     subprocess.run(["kill", "-TERM", str(started.launcher)], check=True)
+    os.kill(started.keeper, signal.SIGCONT)
     eventually(lambda: not started.directory.exists(), "the directory is gone")
     assert not processes_of_session(started.launcher)
 
@@ -110,10 +114,11 @@ def test_a_launch_that_ends_takes_directory_and_keeper_with_it(started: Started)
 
 
 def test_the_next_launch_removes_the_directory_of_a_keeper_that_was_killed_too(started: Started) -> None:
-    for process in (started.keeper, started.controller.pid):
-        subprocess.run(["kill", "-KILL", str(process)], check=True)
-    started.controller.wait()
+    subprocess.run(["kill", "-KILL", str(started.keeper)], check=True)
     assert started.directory.exists()
+    # From now on, launches of other tests may remove the directory, too.
+    started.controller.kill()
+    started.controller.wait()
 
     def check_removed_by_launch() -> bool:
         ScratchDirectory().remove()
@@ -131,12 +136,14 @@ def test_a_directory_that_is_kept_stays_whatever_number_its_controller_has_here(
     elsewhere = started.directory.rename(started.directory.with_name("ckpt-999999999.elsewhere"))
     ScratchDirectory().remove()
     assert elsewhere.exists()
-    # The keeper alone also keeps the directory until the launcher has ended.
+    # The keeper alone also keeps the directory. It is stopped, because it would soon end the launcher.
+    os.kill(started.keeper, signal.SIGSTOP)
     started.controller.kill()
     started.controller.wait()
     ScratchDirectory().remove()
     assert elsewhere.exists()
     elsewhere.rename(started.directory)
+    os.kill(started.keeper, signal.SIGCONT)
 
 
 def test_a_directory_that_nobody_keeps_goes_though_its_number_is_of_a_process_here() -> None:

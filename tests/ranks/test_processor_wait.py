@@ -15,6 +15,7 @@ import pytest
 
 from pytest_ckpt.support import host_state
 from pytest_ckpt.support.host_state import ProcessorWait, run_queue_waits
+from tests.support.machine import patience
 
 SECOND = 1_000_000_000
 
@@ -82,7 +83,9 @@ def waited(body, beside):
     try:
         for process in busy:
             process.stdout.readline()
-        out = subprocess.run([sys.executable, "-c", counted], check=True, capture_output=True, text=True, timeout=60)
+        out = subprocess.run(
+            [sys.executable, "-c", counted], check=True, capture_output=True, text=True, timeout=patience(60)
+        )
     finally:
         for process in busy:
             process.kill()
@@ -104,15 +107,21 @@ def test_a_process_beside_busy_ones_has_waited():
 
 @needs_count
 def test_time_asleep_or_in_input_is_no_wait_for_a_cpu():
+    # Other work may let this process wait for a processor.
+    assert any(share_waited_in_input() < 0.5 for _ in range(5))
+
+
+def share_waited_in_input() -> float:
+    """Wait for the end of a process that sleeps; return the share of this time that counts as a wait for a CPU."""
     read, write = os.pipe()
     before = ProcessorWait()
-    before.begin()
     start = time.perf_counter()
+    before.begin()
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"], stdout=write)
     os.close(write)
     assert os.read(read, 1) == b""
+    before.end()
     elapsed = time.perf_counter() - start
     os.close(read)
     child.wait()
-    before.end()
-    assert before.seconds(beyond=0.0) < elapsed / 2
+    return before.seconds(beyond=0.0) / elapsed

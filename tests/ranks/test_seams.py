@@ -95,7 +95,7 @@ def test_the_watchdog_names_the_lane_that_hangs_and_not_the_one_that_waits_for_i
 
 def watched(process):
     """Read the ranks' output as a launch does, until the watchdog finds that the ranks hang; return the failure."""
-    watch = RankWatchdog(RANKS, 3.0, socket.gethostname())
+    watch = RankWatchdog(RANKS, 15.0, socket.gethostname())
     os.set_blocking(process.stderr.fileno(), False)
     rest = b""
     began = time.monotonic()

@@ -10,7 +10,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,13 +30,22 @@ END = Message(end=RunEnd(exit_code=0, grade="rehearsal", verdicts=()), is_end=Tr
 DONE = ("ckpt_operations_total", (("operation", "save"), ("run_id", "a-run"), ("subject", str(SUBJECT))))
 
 
-class Reporting:
-    """The reporting process, started as a controller starts it."""
+# On a busy machine, a process of the lowest priority gets no processor for seconds.
+PROGRAM = """
+import sys
+from pytest_ckpt.run import live_metrics
+live_metrics._LOWEST_PRIORITY, live_metrics._REQUEST_SECONDS = 0, float(sys.argv[3])
+live_metrics.main(*sys.argv[1:3])
+"""
 
-    def __init__(self, destination: str, directory: Path) -> None:
+
+class Reporting:
+    """The reporting process, started as a controller starts it, with its usual priority and another time-out."""
+
+    def __init__(self, destination: str, directory: Path, request_seconds: float) -> None:
         self.events = directory / "events.jsonl"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pytest_ckpt.run.live_metrics", destination, str(self.events)],
+            [sys.executable, "-c", PROGRAM, destination, str(self.events), str(request_seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -73,11 +82,11 @@ class Reporting:
 
 
 @pytest.fixture
-def reporting(tmp_path) -> Iterator[type[Reporting]]:
+def reporting(tmp_path) -> Iterator[Callable[..., Reporting]]:
     with contextlib.ExitStack() as ending:
 
-        def start(destination: str | Path) -> Reporting:
-            started = Reporting(str(destination), tmp_path)
+        def start(destination: str | Path, request_seconds: float = 60.0) -> Reporting:
+            started = Reporting(str(destination), tmp_path, request_seconds)
             ending.callback(started.process.wait)
             ending.callback(started.process.kill)
             return started
@@ -158,7 +167,7 @@ def test_a_collector_that_refuses_is_one_line(reporting):
 
 def test_an_endpoint_that_takes_connections_and_never_answers_is_one_line(reporting):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        output = reporting(f"otlp://127.0.0.1:{silent.getsockname()[1]}").end()
+        output = reporting(f"otlp://127.0.0.1:{silent.getsockname()[1]}", 3.0).end()
     assert len(output.splitlines()) == 1
 
 

@@ -16,7 +16,6 @@ from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.files import requests_against_full_size
 from pytest_ckpt.sizing.models import Layout, Tensor, layout, reduced
 from pytest_ckpt.support.errors import UsageError
-from tests.support.machine import patience
 from tests.support.selection import examples
 
 GIB = 2**30
@@ -272,11 +271,11 @@ def test_the_largest_layout_is_laid_out_in_no_time():
         models._optimizer_tensors,
     ):
         cache.cache_clear()
-    start = time.perf_counter()
+    start = time.process_time()
     of = layout("llama3-1t", mode="full", scale=0.001)
     assert (len(of.ranks()), of.files) == (1024, 2072)
     assert of.full_bytes > of.bytes
-    assert time.perf_counter() - start < patience(1)
+    assert time.process_time() - start < 1
 
 
 @given(name=st.sampled_from(list(MODELS)), copies=st.integers(min_value=1, max_value=6))

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.machine import patience
+
 _SECONDS = 120
 _METADATA = {"format": "pt"}
 
@@ -79,5 +81,5 @@ def save_bare(directory: Path, scratch: Path, files: Mapping[str, Mapping[str, t
 
 def _run(program: str, directory: Path, scratch: Path, *words_of: str) -> None:
     words = [sys.executable, "-I", "-c", program + _END, str(directory), str(scratch), *words_of]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=patience(_SECONDS))
     assert done.returncode == 0, done.stderr

@@ -36,7 +36,7 @@ def fork_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
 
 def relay_until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
     """Relay messages between the processes ``children`` until ``is_over`` returns true. In a run, ranks relay them."""
-    deadline = time.monotonic() + patience(10)
+    deadline = time.monotonic() + patience(60)
     while not is_over():
         assert time.monotonic() < deadline, [child.error for child in children]
         if all(child.is_waiting() for child in children):

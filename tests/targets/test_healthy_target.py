@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import CHECKOUT
 from tests.support.machine import eventually
 from tests.support.targets.misbehaving import FAULTS, misbehaving
 from tests.support.targets.random_operations import RandomOperation, picture
@@ -218,11 +219,10 @@ def mounts_below(directory: Path) -> list[str]:
 def test_nothing_is_left_mounted_when_a_test_dies(create_home):
     home = create_home("dies")
     program = (
-        "import os, sys; from pathlib import Path; from misbehaving import misbehaving\n"
+        "import os, sys; from pathlib import Path; from tests.support.targets.misbehaving import misbehaving\n"
         "with misbehaving(Path(sys.argv[1]), second=True) as target: os.kill(os.getpid(), 9)"
     )
-    here = Path(__file__).parent
-    subprocess.run([sys.executable, "-c", program, str(home)], cwd=here, check=False)
+    assert subprocess.run([sys.executable, "-c", program, str(home)], cwd=CHECKOUT, check=False).returncode == -9
     eventually(lambda: not mounts_below(home), "both mounts are gone")
 
 

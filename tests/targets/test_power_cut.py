@@ -24,7 +24,7 @@ def as_root() -> None:
 
 
 def command(point: Path) -> list[str]:
-    return [sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", str(point)]
+    return [sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", "--patience=300", str(point)]
 
 
 def cut(point: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -39,6 +39,7 @@ def write(path: Path, data: bytes, *, durable: bool) -> None:
             os.fsync(file.fileno())
 
 
+@pytest.mark.alone  # a test of a hook calls sync
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
 def test_durable_data_remain_and_other_data_are_lost(mount: Mounts, file_system: str) -> None:
     point = mount(file_system, 400)

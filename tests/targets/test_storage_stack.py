@@ -290,6 +290,7 @@ def test_a_process_that_keeps_its_files_in_a_directory_here(tree, tmp_path):
     assert tree.sentence("/a") == f"fuse.gocryptfs of {tmp_path} on tmpfs (memory of this host)"
 
 
+@pytest.mark.alone  # other tests drop the page cache of this machine
 @pytest.mark.parametrize(("kind", "mebibytes"), [("ext4", 64), ("btrfs", 128)])
 def test_both_cached_copies_of_data_on_a_loop_device_are_counted_and_dropped(mount, kind, mebibytes):
     """Data on a loop device are cached twice: as pages of the file, and as pages of the device's image file.

@@ -18,7 +18,14 @@ from pytest_ckpt.wire.streams import STREAMS, StreamListener, closing, connected
 
 TOKEN, OTHER = b"t" * 32, b"o" * 32
 HERE = ("127.0.0.1",)
-SECONDS = 0.2
+SECONDS = 1.0
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each handshake a minute: a busy machine can pause a process for seconds."""
+    monkeypatch.setattr(streams, "_PROOF_SECONDS", 60.0)
+    monkeypatch.setattr(streams, "_CONNECT_SECONDS", 60.0)
 
 
 @contextlib.contextmanager
@@ -31,7 +38,7 @@ def meeting(ports: tuple[int, int] | None = None) -> Iterator[StreamListener]:
 
 
 def met(
-    place: StreamListener, token: bytes = TOKEN, seconds: float = 5.0
+    place: StreamListener, token: bytes = TOKEN, seconds: float = 60.0
 ) -> tuple[list[socket.socket], list[socket.socket]]:
     """Connect streams to a listener; return (streams of the caller, streams of the listener)."""
     called: list[socket.socket] = []
@@ -63,6 +70,7 @@ def test_a_caller_without_the_secret_gets_no_stream_and_blocks_nobody(monkeypatc
     with meeting() as place:
         silent = socket.create_connection((*HERE, place.port))
         assert met(place, OTHER, seconds=0.5) == ([], [])
+        monkeypatch.setattr(streams, "_PROOF_SECONDS", 60.0)
         with closing([silent]):
             calling, called = met(place)
     with closing(calling, called):

@@ -239,7 +239,9 @@ class PosixAreaView:
 
 PREFIX = "pytest-ckpt-"
 _MAXIMUM_WORD = 4096
-_CANARY = re.compile(f"canary-{OWN_NAME}")  # created by ranks, and by the controller to test whether a target answers
+# Ranks create canaries, and the controller creates one to test whether a target answers. A file ``same-*`` shows
+# whether a second client has the same storage.
+_TEST_FILE = re.compile(f"(?:canary|same)-{OWN_NAME}")
 
 REMOVE = "pytest_ckpt.targets.posix.run_directory:remove_in_process"
 
@@ -460,7 +462,7 @@ def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str
                 left += inside
                 if not inside:
                     os.rmdir(name, dir_fd=directory)
-            elif stat.S_ISREG(mode) and (path in names or _CANARY.fullmatch(name)):
+            elif stat.S_ISREG(mode) and (path in names or _TEST_FILE.fullmatch(name)):
                 os.unlink(name, dir_fd=directory)
             else:
                 left.append((path, "this run did not make it"))

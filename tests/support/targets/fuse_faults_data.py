@@ -183,10 +183,10 @@ class DataAfterName(
     },
     path="PUBLISH.*",
 ):
-    """For 1 s after a write, the second client reads zeros beyond the first 64 bytes of the file."""
+    """For 3 s after a write, the second client reads zeros beyond the first 64 bytes of the file."""
 
     client = SECOND
-    seconds = 1.0
+    seconds = 3.0
     # The first bytes are correct, so small files that only contain a name are complete.
     whole_bytes = 64
 

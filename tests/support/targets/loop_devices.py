@@ -71,8 +71,20 @@ class LoopMount:
         Only ext4 and XFS are supported.
         """
         self.shut_down()
+        # A mount namespace of another test may hold a copy of the mount, which keeps the file system shut down.
+        eventually(self._is_mounted_anew, f"{self.path} is mounted again")
+
+    def _is_mounted_anew(self) -> bool:
         _run("umount", str(self.path))
         _run("mount", "-t", self.kind, self.device, str(self.path))
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return True
 
     def read_only(self) -> None:
         """Make the mount read-only, so that changes fail with EROFS."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import CHECKOUT
-from tests.support.machine import Mounts, need_fuse
+from tests.support.machine import Mounts, need_fuse, patience
 from tests.support.targets.fuse_channel import unmount
 from tests.support.targets.fuse_faults import FAULTS, Fault
 from tests.support.targets.misbehaving_process import PRINT_STACKS
@@ -215,7 +215,7 @@ def misbehaving(
         finally:
             process.stdin.close()  # the process then unmounts and ends
             try:
-                process.wait(_END_SECONDS)
+                process.wait(patience(_END_SECONDS))
             finally:
                 # Unmount first: calls that the server no longer answers then get an error, including its own calls.
                 for point in points:

@@ -112,7 +112,7 @@ def test_the_second_client_sees_old_bytes(faulty, target, fault):
 @with_faults("stale data")
 def test_stale_data_become_fresh_after_their_time(faulty, target, fault):
     write(target.path / "file", b"old")
-    faulty(fault, seconds=0.2)
+    faulty(fault, seconds=patience(1.0))
     assert (target.second / "file").read_bytes() == b"old"
     write(target.path / "file", b"new")
     assert (target.second / "file").read_bytes() == b"old"
@@ -173,7 +173,7 @@ def test_a_file_that_was_not_fsynced_is_copied_as_zeros(faulty, target, fault):
 
 @with_faults("data arrive after their name")
 def test_the_second_client_finds_zeros_behind_the_first_bytes_for_a_time(faulty, target, fault):
-    faulty(fault, seconds=patience(0.5))
+    faulty(fault, seconds=patience(1.0))
     write(target.path / "file", CONTENT)
     write(target.path / "latest", b"step-000001")
     assert (target.path / "file").read_bytes() == CONTENT

@@ -24,7 +24,7 @@ def test_a_renamed_directory_fills_up(faulty, target, fault):
     (target.path / "tmp").mkdir()
     for number in range(200):
         (target.path / "tmp" / str(number)).touch()
-    faulty(fault)
+    faulty(fault, seconds=patience(1.0))
 
     def names() -> int | None:
         try:
