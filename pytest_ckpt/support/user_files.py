@@ -39,27 +39,19 @@ def resolved_user_path(text: str | Path, option: str) -> Path:
     """
     path = user_path(text, option)
     try:
-        if _is_loop(path):
+        return path.resolve(strict=True)
+    except (RuntimeError, OSError) as error:
+        # Python 3.11 and 3.12 raise RuntimeError for a loop, and later versions raise ELOOP.
+        if isinstance(error, RuntimeError) or error.errno == errno.ELOOP:
             raise UsageError(
                 f"{option} {text}: its symbolic links lead in a circle.", "Name a directory that can be reached."
-            )
+            ) from None
+    try:
         return path.resolve()
     except OSError as error:
         raise UsageError(
             f"{option} {text} cannot be reached: {error.strerror}.", "Name a directory that can be reached."
         ) from None
-
-
-def _is_loop(path: Path) -> bool:
-    """Return whether symbolic links of ``path`` form a loop."""
-    try:
-        path.resolve(strict=True)
-    except RuntimeError:
-        # Python 3.11 and 3.12 raise this error for a loop, and later versions raise ELOOP.
-        return True
-    except OSError as error:
-        return error.errno == errno.ELOOP
-    return False
 
 
 def refuse_inside(option: str, given: str | Path, others: Mapping[str, str | Path], remedy: str) -> Path:

@@ -13,6 +13,7 @@ from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.observation import SECOND_MOUNT
 from pytest_ckpt.targets.posix.storage_stack import mount_of
 from tests.support.check_command import anomaly_kinds, run_check
+from tests.support.machine import patience
 from tests.support.selection import first_few
 
 OURS = [name for name in BY_NAME if name.split(".")[0] in
@@ -316,7 +317,9 @@ def test_a_permanently_stale_name_ends_the_wait(tmp_path):
     stale = elsewhere(tmp_path, STALE_LOOKS.replace("1.2", "1e9"))
     seen = run_check("STALE.attributes", tmp_path, *stale, share=0.02, sabotage=patient(0.5))
     assert seen.anomalies[0].kind == "stale size"
-    assert re.search(r"size still 1000 after [\d.]+ s, when the check gave up", seen.anomalies[0].seen)
+    found = re.search(r"size still 1000 after ([\d.]+) s, when the check gave up", seen.anomalies[0].seen)
+    assert found
+    assert 0.5 <= float(found[1]) < patience(1)
     assert seen.anomalies[0].expected == "5096 within 1 s"
     here = mount_of(tmp_path.resolve())
     assert seen.facts[SECOND_MOUNT] == f"{here.file_system} {here.options}"

@@ -13,7 +13,7 @@ import pytest
 from pytest_ckpt.facts.checks import checks_for
 from pytest_ckpt.facts.verdict import Verdict
 from tests.support.docs_pages import conformance_page
-from tests.support.machine import Mounts, need_fuse
+from tests.support.machine import Mounts, need_fuse, patience
 from tests.support.matrix import ALL, MATRIX, ONE_OF_EACH, Row, topic_of
 from tests.support.matrix_of_speed import OF_SPEED
 from tests.support.model_arrays import ARRAYS
@@ -90,9 +90,15 @@ def operations(home: Path, memory: tuple[Path, Path]) -> dict[str, set[str]]:
 
 def test_on_the_honest_target_nothing_fails_and_nothing_is_left_out(pair: Pair) -> None:
     found = pair.observe(sorted(ALL))
-    # A busy machine can pause a client beyond the limit of a check.
-    assert {name: v.because for name, v in found.items() if v.outcome != "met" and v.reason != "over limit"} == {}
+    assert {name: v.because for name, v in found.items() if v.outcome != "met" and not is_pause(v)} == {}
     assert set(found) == ALL
+
+
+def is_pause(verdict: Verdict) -> bool:
+    """Return whether a check is over its limit by no more than a pause of a client on a busy machine."""
+    if verdict.reason != "over limit" or verdict.measured is None or verdict.limit is None:
+        return False
+    return verdict.measured < patience(verdict.limit)
 
 
 def covered(row: Row) -> pytest.MarkDecorator:

@@ -240,8 +240,7 @@ def test_the_certificate_shows_what_training_loses_and_risks(
     assert page.count("<h3>Saves during training</h3>") == len(engines.split(","))
     rows = {row["subject"]: row for row in together.document["training"]}
     for subject, strategy in subjects.items():
-        # On a busy machine, a small save may end before the job's thread gets a processor again.
-        assert strategy == "async" or rows[subject]["at_risk_seconds"] == 0
+        assert (rows[subject]["at_risk_seconds"] > 0) is (strategy == "async")
 
 
 def test_saves_that_are_killed_lose_no_checkpoint(together: Run, subjects: dict[str, str]) -> None:

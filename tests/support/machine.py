@@ -103,8 +103,7 @@ class Mounts:
             with image.open("wb") as file:
                 file.truncate(mebibytes << 20)
             need(shutil.which(f"mkfs.{kind}"), f"there is no mkfs.{kind}")
-            # mkfs.btrfs inspects all loop devices, and fails if another test's device disappears during this.
-            eventually(functools.partial(succeeds, f"mkfs.{kind}", "-q", str(image)), f"mkfs.{kind} makes {image}")
+            make_file_system(f"mkfs.{kind}", "-q", str(image))
             command = ["mount", "-o", "loop", str(image), str(point)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         need(done.returncode == 0, f"nothing can be mounted here: {done.stderr.strip()}")
@@ -140,11 +139,18 @@ def frozen(point: Path) -> Iterator[None]:
 
 
 def _unmounted(point: Path) -> bool:
-    return f" {point} " not in Path("/proc/mounts").read_text() or succeeds("umount", str(point))
+    return f" {point} " not in Path("/proc/mounts").read_text() or _succeeds("umount", str(point))
 
 
-def succeeds(*command: str) -> bool:
-    """Run a command; return whether it ends with exit code 0 in time."""
+def make_file_system(*command: str) -> None:
+    """Run a mkfs command, whose last argument is the image, until it succeeds.
+
+    mkfs.btrfs inspects all loop devices, and fails if another test's device disappears during this.
+    """
+    eventually(functools.partial(_succeeds, *command), f"{command[0]} makes {command[-1]}")
+
+
+def _succeeds(*command: str) -> bool:
     try:
         return subprocess.run(command, capture_output=True, check=False, timeout=_PATIENCE_SECONDS).returncode == 0
     except subprocess.TimeoutExpired:

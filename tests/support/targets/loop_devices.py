@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
 import subprocess
 import uuid
@@ -16,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.machine import eventually, succeeds
+from tests.support.machine import eventually, make_file_system
 
 # FS_IOC_SHUTDOWN of linux/fs.h, with the flag that omits the write of the journal, as in a power cut.
 _SHUTDOWN, _NO_LOG_FLUSH = 0x8004587D, b"\x02\0\0\0"
@@ -110,8 +109,7 @@ def loop_mount(
     point.mkdir()
     with image.open("wb") as file:
         file.truncate(mebibytes << 20)
-    # mkfs.btrfs inspects all loop devices, and fails if another test's device disappears during this.
-    eventually(functools.partial(succeeds, *_MKFS[kind], str(image)), f"{_MKFS[kind][0]} makes {image}")
+    make_file_system(*_MKFS[kind], str(image))
     made = LoopMount(point, image, kind)
     made.attach()
     try:
